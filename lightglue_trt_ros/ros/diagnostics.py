@@ -16,12 +16,14 @@ from sensor_msgs.msg import CompressedImage
 
 from ..core.config import STRIDE, MatcherConfig
 from ..core.geometry import Size, fitting_size
+from ..core.image_check import ImageCheck, Untextured
 from ..core.timing import FrameStatistics
 from ..core.types import UInt8
 from ..utils.errors import ConfigError
 from ..utils.processes import fastdds_variable
 
 STRETCH = 0.05  # of the aspect ratio: a smaller change is not reported
+BLACK, WHITE = 16, 240  # mean gray values of 255, below and above
 DARK = 64  # of 255: the maximum of a 10-bit image read as 16 bits is 3
 RECENT_S = 3.0  # a rejected frame is reported for so long
 SLOW = 0.1  # share of dropped frames that is reported
@@ -46,13 +48,15 @@ IDLE = Verdict(DiagnosticStatus.STALE, 'not active')  # on purpose
 MATCHING = Verdict(DiagnosticStatus.OK, 'matching')
 
 
-def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING, waits: str = '') -> Verdict:
+def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING, waits: str = '', fault: Verdict | None = None) -> Verdict:
     """The verdict while frames come, which may be rejected, lost or too fast; `otherwise` without such problems.
 
-    `waits` says why frames are held up before they are matched.
+    `waits` says why frames are held up before they are matched. A `fault` of images or topics counts before their rate.
     """
     if statistics.rejection_age_s < RECENT_S:
         return Verdict(WARN, f'frames are rejected: {statistics.last_error}', logged=True)
+    if fault is not None:
+        return fault
     seconds, count = statistics.recent()
     if count.lost:
         sent = count.received + count.lost
@@ -65,6 +69,31 @@ def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING, waits: s
         return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time because '
                        f'{statistics.last_reset}')
     return otherwise
+
+
+def mixed_matches(node: Node, topic: str) -> Verdict | None:
+    """The verdict on several publishers of the matches of one camera; None for one."""
+    count = node.count_publishers(topic)
+    if count < 2:
+        return None
+    return Verdict(WARN, f'{topic} has {count} publishers, and their matches come mixed: stop the other node or recording, or '
+                   'start it with another name (-r __node:=NAME) or namespace (-r __ns:=/NAME)')
+
+
+def useless_images(check: ImageCheck) -> Verdict | None:
+    """The verdict on images without texture, or on one picture under new stamps; None without such problems."""
+    if (untextured := check.untextured) is not None:
+        return Verdict(WARN, _without_texture(untextured))
+    if seconds := check.repeated_s:
+        return Verdict(WARN, f'the camera has sent the same picture for {seconds:.0f} s, under new stamps: restart its driver, and '
+                       'check its cable or stream; a simulated camera that stands still needs noise')
+    return None
+
+
+def _without_texture(image: Untextured) -> str:
+    look = 'black' if image.mean < BLACK else 'white' if image.mean > WHITE else 'without texture'
+    return (f'the images are {look}, with a mean gray value of {image.mean:.0f} of 255, and have {image.matches} matches at most: '
+            "check the lens cap, the exposure, the images' encoding and image_bits")
 
 
 class Wanted(NamedTuple):

@@ -16,7 +16,7 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, Image, PointCloud, PointCloud2
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
-from support.ros_helpers import SECOND, header, image_message, report_often, spun, wait_for
+from support.ros_helpers import SECOND, header, image_message, report_often, spun, uniform_image, wait_for
 
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
@@ -92,7 +92,7 @@ class Rig:
     def send(self, name: str, stamp: float, size: tuple[int, int] = (48, 64), clouds: int = 0) -> None:
         """Publish a frame, and wait for as many more clouds of the camera."""
         before = len(self.clouds[name])
-        self.images[name].publish(image_message(round(stamp * SECOND), np.zeros(size, np.uint8)))
+        self.images[name].publish(image_message(round(stamp * SECOND), uniform_image(round(stamp * SECOND), size)))
         wait_for(lambda: len(self.clouds[name]) >= before + clouds)
 
     def pair(self, name: str, stamp: float, size: tuple[int, int] = (48, 64)) -> set[int]:

@@ -195,6 +195,21 @@ def test_a_depth_image_that_cannot_be_used_is_told_with_the_remedy(stack, depth,
     assert rig.peer.figures()['images with depth'] == '0'
 
 
+def test_refused_depth_images_are_logged_less_often_the_longer_they_come(stack, capfd, monkeypatch):
+    """At once and after the first pause; the next one is longer than the test."""
+    monkeypatch.setattr('lightglue_trt_ros.core.timing.PAUSES_S', (0.0, 1.0, 1000.0))
+    monkeypatch.setattr('lightglue_trt_ros.core.timing.CALM_S', 0.9)
+    rig, images = DepthRig(stack), frames(4)
+    rig.tell_camera()
+    began = time.monotonic()
+    for number in range(1000):
+        rig.send(number, images[number % len(images)], WALL[:, :-8])
+        if time.monotonic() - began > 7.0:
+            break
+    assert number > 10
+    assert capfd.readouterr().err.count('depth image dropped: it has 248x192 pixels') == 2
+
+
 @pytest.mark.parametrize(('depth', 'told'), [
     (np.full((HEIGHT, WIDTH), np.nan, np.float32), 'no pixel of the depth images is known, all are 0, not finite'),
     (np.zeros((HEIGHT, WIDTH), np.uint16), 'no pixel of the depth images is known'),

@@ -70,7 +70,7 @@ class Run(SpunMatcher):
         """Send a frame; the mask that the extractor was given for it, and the matches (None for the first)."""
         self.time += round(step_s * SECOND)
         before, clouds = len(self.masks), len(self.peer.clouds)
-        self.peer.send(image_message(self.time, np.full(size, 90, np.uint8)))
+        self.peer.send(image_message(self.time, np.random.default_rng(self.time).integers(0, 256, size).astype(np.uint8)))
         wait_for(lambda: len(self.masks) > before)
         if before:
             wait_for(lambda: len(self.peer.clouds) > clouds)
@@ -160,6 +160,7 @@ def test_a_margin_that_leaves_nothing_is_told_once_and_the_mask_counts_without(r
     run.mask(allowed)
     assert np.count_nonzero(run.frame()[0]) == 100
     assert len(run.frame()[1])
+    wait_for(lambda: run.said('mask_margin = 30'))  # the line comes after the cloud
     assert run.said('mask_margin = 30') == ['the mask on /mask leaves 3.3 % of the image, and nothing of it once mask_margin = 30 '
                                             'pixels of 64x48 are added: it is used without them; lower mask_margin']
 

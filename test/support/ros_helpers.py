@@ -29,7 +29,14 @@ def header(stamp_ns: int) -> Header:
 
 
 def image_message(stamp_ns: int, image: np.ndarray | None = None, encoding: str = 'mono8') -> Image:
-    return fill_image(Image(header=header(stamp_ns)), np.zeros((48, 64), np.uint8) if image is None else image, encoding)
+    return fill_image(Image(header=header(stamp_ns)), uniform_image(stamp_ns) if image is None else image, encoding)
+
+
+def uniform_image(stamp_ns: int, size: tuple[int, int] = (48, 64), gray: int = 0) -> np.ndarray:
+    """Uniform but for noise in one corner, which differs with the stamp: equal images would be those of a driver that hangs."""
+    image = np.full(size, gray, np.uint8)
+    image[0, :4] = np.random.default_rng(abs(stamp_ns)).integers(0, 256, 4)
+    return image
 
 
 def report_often(node: Node) -> None:
@@ -137,4 +144,5 @@ def ended_within(process: subprocess.Popen, seconds: float) -> int:
     return process.wait(seconds)
 
 
-__all__ = ['Peer', 'ended_within', 'header', 'image_message', 'rclpy', 'report_often', 'spun', 'wait_for', 'with_peer']
+__all__ = ['Peer', 'ended_within', 'header', 'image_message', 'rclpy', 'report_often', 'spun', 'uniform_image', 'wait_for',
+           'with_peer']

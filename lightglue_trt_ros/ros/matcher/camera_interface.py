@@ -14,6 +14,7 @@ from sensor_msgs.msg import Image, PointCloud2, PointField
 from ...core.config import MatcherConfig
 from ...core.drawing import draw_matches, shade
 from ...core.geometry import size_of
+from ...core.image_check import ImageCheck
 from ...core.images import fill_image
 from ...core.keyframes import Keyframe
 from ...core.timing import FadingLog, in_time
@@ -49,6 +50,7 @@ class CameraInterface:
         self._paired: RightCamera | DepthCamera | None = None
         self._keyframes: KeyframeTopics | None = None
         self._message_bytes = 0  # of the newest image
+        self._check = ImageCheck()
         self._standing: Standing | None = None  # in the newest frame's images
         self._advised: tuple[Any, ...] = ()
         self._warnings, self._rejections = FadingLog(), FadingLog()  # of the executor's thread, of the pipeline's
@@ -93,7 +95,7 @@ class CameraInterface:
 
     def begin(self) -> None:
         """The node is active."""
-        self._silence = None
+        self._silence, self._check = None, ImageCheck()
         if self._vins is not None:
             self._vins.begin()
         if self._paired is not None:
@@ -124,6 +126,11 @@ class CameraInterface:
         size = None if self._calibration is None else self._calibration.size
         own = wanted_images(self.images, self._settings, size, self._message_bytes)
         return [own] if self._paired is None else [own, self._paired.wanted]
+
+    @property
+    def fault(self) -> diagnostics.Verdict | None:
+        """Several publishers of the matches, or images that can give none; None without such problems."""
+        return diagnostics.mixed_matches(self._node, self._matches.topic_name) or diagnostics.useless_images(self._check)
 
     @property
     def waits(self) -> str:
@@ -163,6 +170,7 @@ class CameraInterface:
             self._paired.claim(item)
         gray, message = decode(item, self.images.msg_type, self._settings)
         stamp, frame_id = stamp_seconds(message.header), message.header.frame_id
+        self._check.add(gray, stamp)
         camera = None if self._calibration is None else self._calibration.calibration(size_of(gray), frame_id, needed=False)
         mask = None if self._masks is None else self._masks.mask(size_of(gray), stamp)
         right = depth = None
@@ -179,6 +187,7 @@ class CameraInterface:
             matches = matches.without_depth()
         if self._paired is not None:
             self._paired.published(matches)
+        self._check.matched(len(matches))
         self._standing = matches.standing
         matches = dataclasses.replace(matches, image_size=size_of(frame.image))
         cloud = PointCloud2(header=frame.source.header, fields=FIELDS[layout_of(matches)])

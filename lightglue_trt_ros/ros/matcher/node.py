@@ -220,7 +220,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         statistics = camera.input.statistics
         if statistics.silence_s > SILENCE_S:
             return diagnostics.silent(self, statistics, *camera.wanted)
-        return diagnostics.working(statistics, camera.verdict, camera.waits)
+        return diagnostics.working(statistics, camera.verdict, camera.waits, camera.fault)
 
 
 def run(node: MatcherNode, ending: Ending) -> None:

@@ -18,6 +18,7 @@ from ...core.depth import DepthImage, depth_pixels, share_known
 from ...core.epipolar_check import RightImage
 from ...core.geometry import size_of, size_text
 from ...core.images import stamp_of, view_image
+from ...core.timing import FadingLog
 from ...core.types import FrameMatches, UInt8
 from ...utils.errors import BagError, FrameError
 from ..camera_info import RIGHT, CameraListener, RigListener, camera_topic
@@ -29,7 +30,6 @@ from .subscription import decode, deserialise, subscribe, wanted_images
 Image = TypeVar('Image')
 
 JUDGED, FEW_PERCENT = 5, 2.0  # of the last clouds, so many at least, have so few points with depth: the cause is given
-THROTTLE_S = 5.0  # one line of a kind in this time
 
 
 class _Share(NamedTuple):
@@ -48,6 +48,7 @@ class PairedImages(ABC, Generic[Image]):
         """`listener` is that of the calibration; who made it closes it."""
         self._node, self._settings, self._words, self._max_skew_s, self._listener = node, settings, words, max_skew_s, listener
         self._message_bytes = 0  # of the newest message
+        self._refusals = FadingLog()  # of the pipeline's thread
         self.begin()
         self.images: Any = subscribe(node, settings, topic, transport, self._on_image, self._on_lost)
 
@@ -88,7 +89,8 @@ class PairedImages(ABC, Generic[Image]):
         except FrameError as error:
             self._rejected += 1
             self._refusal = f'{self._words.partner} image dropped: {error}'
-            self._node.get_logger().warning(self._refusal, throttle_duration_sec=THROTTLE_S)
+            if self._refusals.due(self._refusal):
+                self._node.get_logger().warning(self._refusal)
             return None
         return image
 

@@ -1,0 +1,127 @@
+"""Diagnostics of a node whose images can give no matches, or whose matches come from two nodes. Over real DDS."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
+from diagnostic_msgs.msg import DiagnosticStatus
+from rclpy.parameter import Parameter
+from sensor_msgs.msg import PointCloud2
+from support.ros_helpers import SECOND, SpunMatcher, image_message, wait_for
+
+from lightglue_trt_ros.core.timing import FrameStatistics
+from lightglue_trt_ros.engines.selection import Opened
+from lightglue_trt_ros.ros import diagnostics
+from lightglue_trt_ros.ros.matcher.node import MatcherNode
+from lightglue_trt_ros.ros.timing.null_backend import NullBackend
+
+pytestmark = pytest.mark.usefixtures('ros')
+
+PARAMETERS = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}
+OK, MATCHING = DiagnosticStatus.OK, 'matching'
+
+
+class ContrastBackend(NullBackend):
+    """Matches nothing in images with little contrast."""
+
+    def extract(self, image, mask=None):
+        self.has_contrast = float(image.std()) > 10
+        return super().extract(image, mask)
+
+    def match(self, reference, current, thresholds):
+        if self.has_contrast:
+            return self._matches
+        nothing = np.full_like(self._matches.indices, -1)
+        return dataclasses.replace(self._matches, indices=nothing, scores=np.zeros_like(self._matches.scores))
+
+
+@pytest.fixture
+def matcher():
+    overrides = [Parameter(name, value=value) for name, value in PARAMETERS.items()]
+    running = SpunMatcher(MatcherNode(lambda config, *, cancelled: Opened(ContrastBackend(config.engine_spec('fp32')), 'contrast'),
+                                      parameter_overrides=overrides))
+    yield running
+    running.close()
+
+
+def scene(number: int) -> np.ndarray:
+    return np.random.default_rng(number).integers(0, 255, (48, 64)).astype(np.uint8)
+
+
+def send_until(matcher: SpunMatcher, picture: Callable[[int], np.ndarray], words: str, start_s: int = 10) -> tuple[bytes, str]:
+    """Send pictures at 20 Hz, with such stamps, until the status has `words`; returns the status. Fails after 10 s."""
+    for number in range(200):
+        matcher.peer.send(image_message(start_s * SECOND + number * SECOND // 20, picture(number)))
+        time.sleep(0.05)
+        status = matcher.peer.status()
+        if number > 40 and words in status[1]:
+            return status
+    raise AssertionError(f'{words} is not in {status}')
+
+
+@pytest.mark.parametrize(('gray', 'look'), [(0, 'black'), (254, 'white'), (128, 'without texture')])
+def test_uniform_images_warn_with_their_gray_value(matcher, gray, look):
+    def covered(number: int) -> np.ndarray:
+        return np.full((48, 64), gray, np.uint8) + (scene(number) > 127)
+
+    level, message = send_until(matcher, covered, f'the images are {look}')
+    assert level == DiagnosticStatus.WARN
+    value = int(message.partition('mean gray value of ')[2].split()[0])
+    assert abs(value - gray) <= 1
+    assert 'lens cap' in message
+    assert 'image_bits' in message
+    assert send_until(matcher, scene, MATCHING, 30)[0] == OK
+
+
+def test_one_picture_under_new_stamps_warns_until_it_changes(matcher, capfd):
+    level, message = send_until(matcher, lambda number: scene(0), 'the same picture for 2 s')
+    assert level == DiagnosticStatus.WARN
+    assert 'restart its driver' in message
+    assert send_until(matcher, scene, MATCHING, 30)[0] == OK
+    assert capfd.readouterr().err.count('the same picture for') == 1
+
+
+def test_noise_of_a_standing_camera_does_not_warn(matcher):
+    def standing(number: int) -> np.ndarray:
+        return scene(0) // 2 + (np.random.default_rng(number).random((48, 64)) > 0.9)
+
+    messages = []
+    for number in range(60):
+        matcher.peer.send(image_message(10 * SECOND + number * SECOND // 20, standing(number)))
+        time.sleep(0.05)
+        messages.append(matcher.peer.status())
+    assert set(messages[40:]) == {(OK, MATCHING)}
+
+
+def test_a_recording_that_pauses_goes_on_without_a_warning(matcher, monkeypatch):
+    monkeypatch.setattr('lightglue_trt_ros.ros.matcher.node.SILENCE_S', 0.5)
+    send_until(matcher, scene, MATCHING)
+    wait_for(lambda: 'no image on /image for' in matcher.peer.status()[1])
+    assert send_until(matcher, lambda number: scene(number + 40), MATCHING, 20)[0] == OK
+
+
+def test_a_second_publisher_of_the_matches_warns_until_it_ends(matcher):
+    send_until(matcher, scene, MATCHING)
+    other = matcher.peer.node.create_publisher(PointCloud2, '/matcher/matches', 10)
+    level, message = send_until(matcher, scene, '/matcher/matches has 2 publishers', 30)
+    assert level == DiagnosticStatus.WARN
+    assert 'stop the other node' in message
+    assert '__node:=' in message
+    matcher.peer.node.destroy_publisher(other)
+    assert send_until(matcher, scene, MATCHING, 60)[0] == OK
+
+
+def test_a_fault_is_reported_before_the_rate_and_after_rejections():
+    statistics, fault = FrameStatistics(), diagnostics.Verdict(diagnostics.WARN, 'a fault')
+    for _ in range(5):
+        statistics.missed(1)
+    assert 'were lost' in diagnostics.working(statistics).message
+    assert diagnostics.working(statistics, fault=fault) == fault
+    statistics.failed('a bad frame')
+    assert 'a bad frame' in diagnostics.working(statistics, fault=fault).message
