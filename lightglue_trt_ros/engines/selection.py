@@ -57,7 +57,7 @@ def _open(config: MatcherConfig, threads: int, depth: EarlyExits | None, cancell
         if config.depth_confidence < 0 or len(opened.backend.early_exits.ends) > 1:
             return opened
         return opened.warned(f'depth_confidence is {config.depth_confidence:g}, but these engines run all layers: build_engines '
-                             'makes others (without --stages 9), -1 asks for no early exit')
+                             'makes others (without --stages), -1 asks for no early exit')
     except EngineError as error:
         if config.backend == 'tensorrt' or cancelled():
             raise

@@ -92,7 +92,7 @@ def test_two_keyframes_are_matched_by_one_inference_and_no_extraction(flown, bac
     assert (matches.reference_stamp, matches.stamp) == (first, last)
     assert np.isfinite(matches.covariances).all()
     distance = np.abs(shift[right, 0] - (places[0] - places[1])) / np.sqrt(matches.covariances[right, 0, 0])
-    assert np.mean(distance < 2) > 0.8
+    assert np.mean(distance < 2) > 0.75, 'of a pair 132 pixels apart'
     np.testing.assert_allclose(matches.xyz[np.isfinite(matches.xyz[:, 2]), 2], 3.0, rtol=1e-4)
 
 
