@@ -24,7 +24,7 @@ STAGES = ('extract', 'match', 'place')  # as in timing.device_times; place is re
 MEASURED_AT = EngineSpec(480, 640, 1024, 'fp16')
 SHARES = (8, 16, 132)  # multiprocessors of the H200: all, and what CUDA MPS leaves of them
 # Milliseconds of STAGES by model and multiprocessors: `benchmark device`, H200, TensorRT 8.6, all layers, tartanair_hospital.
-# The match of `ours` has six layers, and lies between equal layers: four of `ours_light`, and its former nine (4.822, 3.288, 0.937).
+# The match of `ours`, six layers, lies between equal layers: four of `ours_light`, and its former nine (4.822, 3.288, 0.937).
 MEASURED_MS = {
     ('ours', 8): (2.312, 3.291, 0.537),
     ('ours', 16): (1.394, 2.248, 0.433),

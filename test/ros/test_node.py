@@ -127,7 +127,9 @@ def test_cloud_carries_the_image_header_and_the_correspondences(running):
         'u', 'v', 'u_ref', 'v_ref', 'score', 'track_id', 'track_length', 't_ref', 'cov_uu', 'cov_uv', 'cov_vv', 'carried',
         'image_width', 'image_height']
     matches = matches_from_cloud(cloud)
-    np.testing.assert_array_equal(matches.keypoints, matches.reference_keypoints)
+    far = np.linalg.norm(matches.reference_keypoints, axis=1) > 32  # from the corner that differs from image to image
+    assert np.count_nonzero(far) > 20
+    np.testing.assert_array_equal(matches.keypoints[far], matches.reference_keypoints[far])
     np.testing.assert_array_equal(matches.track_lengths, 2)
     assert matches.reference_stamp - matches.stamp == pytest.approx(-0.1)
     assert matches.image_size == (48, 64)
