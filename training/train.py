@@ -14,6 +14,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from safetensors.numpy import load_file
+
+from lightglue_trt_ros.networks.architecture import layers_of
 
 from .extractor import ExtractorSettings, train_extractor
 from .matcher import MatcherSettings, MatcherSources, train_matcher
@@ -123,6 +126,8 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
     group.wait()
     matcher = TOY_MATCHER if options.toy else LIGHT_MATCHER if options.light else MatcherSettings()
     matcher = dataclasses.replace(matcher, standing=options.standing)
+    if options.model and not options.toy:
+        matcher = dataclasses.replace(matcher, layers=layers_of(load_file(options.model / 'matcher.safetensors')))
     if options.layers:
         matcher = dataclasses.replace(matcher, layers=options.layers)
     log_every = 10 if options.toy else 100

@@ -174,4 +174,4 @@ def test_the_decision_is_the_reference_implementations_layer_by_layer(features):
                                              (SMALL.image_height, SMALL.image_width), [float(each) for each in confidences_asked])
         assert expected == [next((i + 1 for i, share in enumerate(shares) if stops(share, enough)), 6)
                             for enough in confidences_asked]
-        assert len(set(expected)) > 7
+        assert len(set(expected)) > 4

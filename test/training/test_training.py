@@ -322,7 +322,7 @@ def test_the_trained_matcher_is_the_packages(tmp_path):
     matches = session.run(['matches0'], {
         'keypoints0': points[0], 'keypoints1': points[1], 'scores0': ones, 'scores1': ones, 'descriptors0': described[0],
         'descriptors1': described[1], 'match_threshold': least, 'detection_threshold': none})[0]
-    network = LightGlue()
+    network = LightGlue(layers=6)
     network.load_state_dict({name: torch.from_numpy(np.array(tensor, np.float32)) for name, tensor in weights.tensors.items()})
     loss = MatcherLoss(network)
     partners = torch.from_numpy(np.stack([matches, matches])).long()
