@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from lightglue_trt_ros.utils.errors import WeightsError
-from training.weight_files import write_network
+from training.weight_files import first_layers, write_network
 
 Tensors = dict[str, NDArray[Any]]
 EXTRACTOR, MATCHER = 'extractor.safetensors', 'matcher.safetensors'
@@ -31,17 +31,6 @@ def between(former: Tensors, trained: Tensors, share: float) -> Tensors:
                            if name not in former or name not in trained or former[name].shape != trained[name].shape):
         raise WeightsError(f'{different[0]} is not alike in both matchers: give models of the same layers and widths')
     return {name: (1 - share) * former[name].astype(np.float64) + share * trained[name].astype(np.float64) for name in former}
-
-
-def first_layers(matcher: Tensors, layers: int) -> Tensors:
-    """The matcher without its later layers; the last one that stays needs no confidence."""
-    kept = {'transformers': layers, 'log_assignment': layers, 'token_confidence': layers - 1}
-
-    def stays(name: str) -> bool:
-        part, _, rest = name.partition('.')
-        return part not in kept or int(rest.partition('.')[0]) < kept[part]
-
-    return {name: tensor for name, tensor in matcher.items() if stays(name)}
 
 
 def main(arguments: list[str] | None = None) -> int:

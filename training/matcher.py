@@ -22,6 +22,7 @@ from .scenes.random import scene_seed
 from .scenes.rendered_views import RenderedScenes, load_views
 from .scenes.views import Scenes, TwoViews
 from .schedule import Schedule
+from .weight_files import first_layers
 
 
 @dataclass(frozen=True)
@@ -80,14 +81,6 @@ def train_matcher(photographs: NDArray[np.uint8], folder: Path, group: Processes
     if done and group.first:
         write_whole(folder / 'matcher.weights.pt', {name: tensor.float().cpu() for name, tensor in run.average.items()})
     return done
-
-
-def first_layers(tensors: dict[str, Tensor], layers: int) -> dict[str, Tensor]:
-    """A LightGlue of so many layers, out of the tensors of one that may have more."""
-    def kept(name: str) -> bool:
-        block, number, *_ = name.split('.')
-        return not number.isdigit() or int(number) < layers - (block == 'token_confidence')  # the last layer needs no confidence
-    return {name: tensor for name, tensor in tensors.items() if kept(name)}
 
 
 def _matcher(path: Path) -> LightGlue:

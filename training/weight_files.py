@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,16 @@ from numpy.typing import NDArray
 from lightglue_trt_ros.networks.architecture import check_network
 from lightglue_trt_ros.networks.weights import serialize
 from lightglue_trt_ros.utils.files import write_whole
+
+Tensor = TypeVar('Tensor')
+
+
+def first_layers(tensors: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
+    """A LightGlue of so many layers, out of the tensors of one that may have more."""
+    def kept(name: str) -> bool:
+        block, number, *_ = name.split('.')
+        return not number.isdigit() or int(number) < layers - (block == 'token_confidence')  # the last layer needs no confidence
+    return {name: tensor for name, tensor in tensors.items() if kept(name)}
 
 
 def write_network(path: Path, tensors: Mapping[str, NDArray[Any]], *, pair: str, network: str, licence: str,

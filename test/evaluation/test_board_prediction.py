@@ -37,9 +37,10 @@ def test_a_bound_is_of_operations_or_of_bytes():
 def test_a_share_of_the_h200_is_predicted_as_it_was_measured(monkeypatch, model, count):
     share = share_of_h200(count)
     monkeypatch.setattr(prediction, 'BOARDS', (share,))
-    config = MatcherConfig(weights=model)
-    predicted = predict(config).boards[share.name]
-    assert {stage: each.estimate_ms for stage, each in predicted.items()} == pytest.approx(measured_ms(config)[share.name])
+    predicted = predict(MatcherConfig(weights=model)).boards[share.name]
+    times = prediction.TIMES_MS[model, count]
+    expected = dict(zip((*STAGES, 'together'), (*times, sum(times)), strict=True))
+    assert {stage: each.estimate_ms for stage, each in predicted.items()} == pytest.approx(expected)
 
 
 def test_between_measured_shares_times_are_interpolated_and_beyond_them_they_are_scaled_or_stay(monkeypatch):
@@ -74,8 +75,11 @@ def test_estimates_are_ordered_as_boards_models_and_shapes_are():
 
 
 def test_measured_times_are_of_their_shapes_and_models_alone():
-    assert len(measured_ms(MatcherConfig())) == sum(model == 'ours' for model, _ in prediction.MEASURED_MS)
-    assert not measured_ms(MatcherConfig(max_keypoints=512))
+    light = MatcherConfig(weights='ours_light')
+    assert {name: each['match'] for name, each in measured_ms(light).items()} == {
+        share_of_h200(count).name: prediction.TIMES_MS['ours_light', count][1] for count in SHARES}
+    assert not measured_ms(MatcherConfig(weights='ours_light', max_keypoints=512))
+    assert not measured_ms(MatcherConfig()), 'its six layers lie between others'
     assert not measured_ms(MatcherConfig(weights='magicleap'))
 
 

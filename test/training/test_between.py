@@ -9,8 +9,8 @@ from support.networks import light
 
 from lightglue_trt_ros.networks.models import load_model, shipped_folder
 from lightglue_trt_ros.utils.errors import WeightsError
-from training.between import MATCHER, between, first_layers, main
-from training.weight_files import write_network
+from training.between import MATCHER, between, main
+from training.weight_files import first_layers, write_network
 
 
 @pytest.fixture(scope='module')

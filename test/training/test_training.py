@@ -396,7 +396,7 @@ def test_a_narrow_extractor_comes_to_give_what_the_wide_one_gives(tmp_path):
 
 
 def test_a_light_matcher_begins_with_the_first_layers_of_a_large_one():
-    from training.matcher import first_layers
+    from training.weight_files import first_layers
     large = LightGlue(64, 5, 32).state_dict()
     small = LightGlue(64, 3, 32)
     small.load_state_dict(first_layers(large, 3))
