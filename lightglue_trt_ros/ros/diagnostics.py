@@ -80,19 +80,23 @@ def mixed_matches(node: Node, topic: str) -> Verdict | None:
                    'start it with another name (-r __node:=NAME) or namespace (-r __ns:=/NAME)')
 
 
-def useless_images(check: ImageCheck) -> Verdict | None:
-    """The verdict on images without texture, or on one picture under new stamps; None without such problems."""
+def useless_images(check: ImageCheck, side: str = '') -> Verdict | None:
+    """The verdict on images without texture, or on one picture under new stamps; None without such problems.
+
+    `side` says which camera of a pair they are of.
+    """
+    which = f'{side} ' if side else ''
     if (untextured := check.untextured) is not None:
-        return Verdict(WARN, _without_texture(untextured))
+        return Verdict(WARN, f'the {which}images are {_without_texture(untextured)}')
     if seconds := check.repeated_s:
-        return Verdict(WARN, f'the camera has sent the same picture for {seconds:.0f} s, under new stamps: restart its driver, and '
-                       'check its cable or stream; a simulated camera that stands still needs noise')
+        return Verdict(WARN, f'the {which}camera has sent the same picture for {seconds:.0f} s, under new stamps: restart its '
+                       'driver, and check its cable or stream; a simulated camera that stands still needs noise')
     return None
 
 
 def _without_texture(image: Untextured) -> str:
     look = 'black' if image.mean < BLACK else 'white' if image.mean > WHITE else 'without texture'
-    return (f'the images are {look}, with a mean gray value of {image.mean:.0f} of 255, and have {image.matches} matches at most: '
+    return (f'{look}, with a mean gray value of {image.mean:.0f} of 255, and have {image.matches} matches at most: '
             "check the lens cap, the exposure, the images' encoding and image_bits")
 
 

@@ -141,6 +141,22 @@ def test_swapped_images_are_told(stack, capfd):
     assert (rig.peer.figures()['points with right %'], rig.peer.figures()['stereo pairs']) == ('last 0, mean 0', '0')
 
 
+@pytest.mark.parametrize(('right', 'words'), [
+    (np.zeros((HEIGHT, WIDTH), np.uint8), 'the right images are black, with a mean gray value of 0 of 255'),
+    (wall_pairs(1)[0][1], 'the right camera has sent the same picture for 1 s'),
+], ids=['black', 'frozen'])
+def test_a_right_camera_without_a_picture_warns_until_it_has_one(stack, right, words):
+    rig, views = Rig(stack), wall_pairs(16)
+    rig.tell_cameras()
+    for number, (left, _) in enumerate(views[:8]):
+        rig.send(number, left=left, right=right)
+    wait_for(lambda: words in rig.peer.status()[1])
+    assert rig.peer.status()[0] == DiagnosticStatus.WARN
+    for number, pair in enumerate(views[8:], 8):
+        rig.send(number, left=pair[0], right=pair[1])
+    wait_for(lambda: 'the right' not in rig.peer.status()[1])
+
+
 def test_cameras_that_cannot_be_used_are_told_and_mended_ones_are_taken(stack, capfd):
     rig, views, numbers = Rig(stack), wall_pairs(12), iter(range(100))
 

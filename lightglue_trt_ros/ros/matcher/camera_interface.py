@@ -130,7 +130,8 @@ class CameraInterface:
     @property
     def fault(self) -> diagnostics.Verdict | None:
         """Several publishers of the matches, or images that can give none; None without such problems."""
-        return diagnostics.mixed_matches(self._node, self._matches.topic_name) or diagnostics.useless_images(self._check)
+        return (diagnostics.mixed_matches(self._node, self._matches.topic_name) or diagnostics.useless_images(self._check)
+                or (None if self._paired is None else self._paired.fault))
 
     @property
     def waits(self) -> str:

@@ -17,12 +17,14 @@ from ...core.cameras import Intrinsics, StereoRig, same_view
 from ...core.depth import DepthImage, depth_pixels, share_known
 from ...core.epipolar_check import RightImage
 from ...core.geometry import size_of, size_text
+from ...core.image_check import ImageCheck
 from ...core.images import stamp_of, view_image
 from ...core.timing import FadingLog
 from ...core.types import FrameMatches, UInt8
 from ...utils.errors import BagError, FrameError
 from ..camera_info import RIGHT, CameraListener, RigListener, camera_topic
-from ..diagnostics import LOST, RECENT_S, WARN, Verdict, Wanted, why_silent
+from ..clouds import stamp_seconds
+from ..diagnostics import LOST, RECENT_S, WARN, Verdict, Wanted, useless_images, why_silent
 from ..parameters import NodeConfig
 from .pairing import DEPTH, STEREO, Pairing, Words
 from .subscription import decode, deserialise, subscribe, wanted_images
@@ -146,6 +148,11 @@ class PairedImages(ABC, Generic[Image]):
         return None
 
     @property
+    def fault(self) -> Verdict | None:
+        """What makes all images useless; None without such problems."""
+        return None
+
+    @property
     def waits(self) -> str:
         """Why frames are held up, for people; empty: they are not."""
         if not self._pairing.holds_up:
@@ -178,12 +185,26 @@ class RightCamera(PairedImages[RightImage]):
         self._rig.close()
         super().close()
 
+    def begin(self) -> None:
+        super().begin()
+        self._check = ImageCheck()
+
+    def published(self, matches: FrameMatches) -> None:
+        super().published(matches)
+        if matches.right_keypoints is not None:
+            self._check.matched(int(np.count_nonzero(np.isfinite(matches.right_keypoints[:, 0]))))
+
+    @property
+    def fault(self) -> Verdict | None:
+        return useless_images(self._check, RIGHT)
+
     @property
     def wanted(self) -> Wanted:
         return wanted_images(self.images, self._settings, self._rig.size, self._message_bytes)
 
     def _usable(self, item: bytes, frame: UInt8, calibration: StereoRig) -> RightImage:
-        image, _ = decode(item, self.images.msg_type, self._settings)
+        image, message = decode(item, self.images.msg_type, self._settings)
+        self._check.add(image, stamp_seconds(message.header))
         if image.shape != frame.shape:
             raise FrameError(f'it has {size_text(size_of(image))} pixels, the left one {size_text(size_of(frame))}: both '
                              'cameras must be alike')
