@@ -12,6 +12,7 @@ from launch_ros.actions import LifecycleNode, Node
 from lightglue_trt_ros.utils.processes import FASTDDS_CHOICES, fastdds_variable
 
 CONFIG = Path(get_package_share_directory('lightglue_trt_ros')) / 'config'
+CHATTY = ('rcl', 'rclpy', 'rmw_fastrtps_cpp', 'rmw_cyclonedds_cpp')  # loggers that bury the node's lines at debug
 
 
 def generate_launch_description():
@@ -28,7 +29,7 @@ def generate_launch_description():
         DeclareLaunchArgument('params_file', default_value=str(CONFIG / 'matcher.yaml'), description='Parameters of the node'),
         DeclareLaunchArgument('namespace', default_value='', description='Namespace of the node'),
         DeclareLaunchArgument('log_level', default_value='info', choices=['debug', 'info', 'warn', 'error', 'fatal'],
-                              description='Of the node and of what it uses'),
+                              description='Of the node and of what it uses; debug: of the node, without the lines of ROS itself'),
         # Empty leaves the parameter to params_file.
         DeclareLaunchArgument('autostart', default_value='', choices=['true', 'false', ''],
                               description='Configure and activate at once; false leaves that to a lifecycle manager; '
@@ -84,13 +85,18 @@ def start_matcher(context):
         package='lightglue_trt_ros', executable='matcher', name='matcher', namespace=argument('namespace'),
         parameters=[argument('params_file'), *([overrides] if overrides else [])],
         remappings=[*images, *masks.items()],
-        ros_arguments=['--log-level', argument('log_level')],
+        ros_arguments=log_arguments(argument('log_level')),
         output='screen', emulate_tty=True)
     viewer = []
     if argument('rviz') == 'true':
         config = 'matcher_points.rviz' if 'true' in (argument('depth'), argument('stereo')) else 'matcher.rviz'
         viewer = rviz(config, argument('rviz_frame'), next(iter(topics.values())), argument('namespace'), *cameras[:1])
     return [*fastdds_profile(argument('use_fastdds_profile') == 'true'), node, *viewer]
+
+
+def log_arguments(level):
+    chatty = CHATTY if level == 'debug' else ()
+    return ['--log-level', level, *(word for logger in chatty for word in ('--log-level', f'{logger}:=info'))]
 
 
 def whole_number(name, text):
