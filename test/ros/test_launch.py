@@ -106,8 +106,8 @@ def test_the_node(launch_file: Any) -> None:
         'image': '/left/image_raw', 'image/compressed': '/left/image_raw/compressed',
         'right/image': '/right/image_raw', 'right/image/compressed': '/right/image_raw/compressed',
         'depth': '/camera/depth/image_raw', 'depth/compressedDepth': '/camera/depth/image_raw/compressedDepth'}
-    assert node.ros_arguments[:2] == ['--log-level', 'debug']
-    assert {'rcl:=info', 'rmw_fastrtps_cpp:=info'} <= set(node.ros_arguments[3::2])
+    levels = ('debug', 'rcl:=info', 'rclpy:=info', 'rmw_fastrtps_cpp:=info', 'rmw_cyclonedds_cpp:=info')
+    assert node.ros_arguments == [word for level in levels for word in ('--log-level', level)]
     assert actions(launch_file)[1].ros_arguments == ['--log-level', 'info']
     assert dict(actions(launch_file, mask_topic='/people/mask')[1].remappings)['mask'] == '/people/mask'
     assert node.parameters == [DEFAULTS['params_file']]

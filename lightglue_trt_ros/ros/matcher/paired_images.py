@@ -191,8 +191,7 @@ class RightCamera(PairedImages[RightImage]):
 
     def published(self, matches: FrameMatches) -> None:
         super().published(matches)
-        if matches.right_keypoints is not None:
-            self._check.matched(int(np.count_nonzero(np.isfinite(matches.right_keypoints[:, 0]))))
+        self._check.matched(self._shares[-1].known)
 
     @property
     def fault(self) -> Verdict | None:
