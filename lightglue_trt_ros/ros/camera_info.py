@@ -9,15 +9,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo
 
 from ..core.cameras import Intrinsics, StereoRig, camera_info_topics, intrinsics_of, same_frame
 from ..core.geometry import Size
 from ..utils.errors import BagError
+from .qos import OVERRIDABLE, newest
 
-NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)  # of any publisher the last message alone
 INFO_OF = {'image': 'camera_info', 'depth': 'depth_camera_info'}  # topics to remap, by that of the images
 STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
 RIGHT = 'right'  # name of the right camera: its topics are right/image and right/camera_info
@@ -61,7 +60,8 @@ class CameraListener:
         remapped, plain = (node.resolve_topic_name(info, only_expand=only) for only in (False, True))
         topics = (remapped,) if remapped != plain else camera_info_topics(self._image_topic)
         self._subscriptions = [
-            node.create_subscription(CameraInfo, topic, lambda data, number=number: self._on_info(data, number), NEWEST, raw=True)
+            node.create_subscription(CameraInfo, topic, lambda data, number=number: self._on_info(data, number), newest(),
+                                     qos_overriding_options=OVERRIDABLE, raw=True)
             for number, topic in enumerate(topics)]
         self.topic = ' or '.join(each.topic_name for each in self._subscriptions)
         self._infos: dict[str, _Heard] = {}  # newest of each frame_id, the newest of all last; replaced, never changed

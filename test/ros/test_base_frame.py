@@ -88,6 +88,29 @@ def test_poses_and_velocities_are_those_of_the_base(stack, monkeypatch, capfd):
     assert capfd.readouterr().err.count('no transform connects') == 1
 
 
+def test_covariances_are_those_of_the_base_in_the_axes_of_each_message(stack, monkeypatch):
+    """The camera's errors, moved to the base: its rotation moves what is far from it."""
+    robot = Robot(stack, monkeypatch)
+    robot.tell(transform('base_link', 'camera', BASE_FROM_CAMERA))
+    robot.hear(info(), *(cloud_of(step, depth=True) for step in list(steps(poses_of(9), noise_px=0.3))))
+    wait_for(lambda: len(robot.messages) == 8)
+    message, own = robot.messages[-1], robot.node._covariance
+    base, rng, drawn = given(message), np.random.default_rng(0), []
+    camera = base @ BASE_FROM_CAMERA
+    for error in rng.multivariate_normal(np.zeros(6), own, 20_000):
+        moved = camera @ pose(error[:3], np.degrees(error[3:])) @ np.linalg.inv(BASE_FROM_CAMERA)
+        drawn.append([*moved[:3, 3] - base[:3, 3], *Rotation.from_matrix(moved[:3, :3] @ base[:3, :3].T).as_rotvec()])
+    expected, found = np.cov(np.transpose(drawn)), message.pose.covariance.reshape(6, 6)
+    sigma = np.sqrt(np.diag(expected))
+    np.testing.assert_allclose(found / np.outer(sigma, sigma), expected / np.outer(sigma, sigma), atol=0.04)
+    for each in robot.messages:
+        for covariance in (each.pose.covariance, each.twist.covariance):
+            np.linalg.cholesky(covariance.reshape(6, 6))
+    spread = np.sqrt(np.diag(message.twist.covariance.reshape(6, 6)))
+    assert (spread > 1e-4).all()
+    assert (spread < 1).all()
+
+
 def test_a_joint_that_moves_the_camera_does_not_move_the_base(stack, monkeypatch):
     robot, standing = Robot(stack, monkeypatch), []
     head = [pose((0.2, 0, 1.0), (0, 0, 2.0 * number)) for number in range(12)]

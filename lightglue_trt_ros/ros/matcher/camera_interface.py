@@ -23,6 +23,7 @@ from .. import diagnostics
 from ..camera_info import CameraListener, camera_topic
 from ..clouds import LAYOUTS, fill_cloud, layout_of, point_fields, stamp_seconds
 from ..parameters import NodeConfig
+from ..qos import OVERRIDABLE
 from .keyframe_topics import KeyframeTopics
 from .mask_topic import CameraMasks
 from .paired_images import DepthCamera, RightCamera
@@ -110,7 +111,7 @@ class CameraInterface:
         """Topics that it subscribes to and publishes, as text."""
         role = 'right camera' if self._settings.stereo else 'depth camera'
         paired = '' if self._paired is None else f' and, as its {role}, {self._paired.images.topic_name}'
-        return (f'subscribed to {self.images.topic_name}{paired} ({self._settings.qos_reliability}), '
+        return (f'subscribed to {self.images.topic_name}{paired} ({self.images.qos_profile.reliability.name.lower()}), '
                 f'publishing {self._node.resolve_topic_name(camera_topic(self.name, "~/matches"))}')
 
     def figures(self) -> dict[str, str]:
@@ -160,7 +161,7 @@ class CameraInterface:
             self.log.warning(verdict.message)
 
     def _publisher(self, kind: Any, topic: str) -> Any:
-        publisher = self._node.create_lifecycle_publisher(kind, topic, 10)
+        publisher = self._node.create_lifecycle_publisher(kind, topic, 10, qos_overriding_options=OVERRIDABLE)
         self._interfaces.callback(self._node.destroy_lifecycle_publisher, publisher)
         return publisher
 

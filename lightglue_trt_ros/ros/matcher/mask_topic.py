@@ -15,9 +15,10 @@ from ...core.images import gray_from_image
 from ...core.masks import Mask, load_mask
 from ...core.timing import FIGURES
 from ...utils.errors import FrameError
-from ..camera_info import NEWEST, camera_topic
+from ..camera_info import camera_topic
 from ..clouds import stamp_seconds
 from ..parameters import NodeConfig
+from ..qos import OVERRIDABLE, newest
 
 ENCODINGS = ('mono8', '8UC1')
 SETTLED_S = 2.0  # masks must be used for this long before the next missing one is logged again
@@ -35,7 +36,8 @@ class CameraMasks:
         self._node, self._log, self._engine, self._max_age_s = node, log, engine, settings.mask_max_age_s
         self._file_mask = load_mask(Path(file).expanduser()) if file else None
         self._remapped = node.resolve_topic_name(topic) != node.resolve_topic_name(topic, only_expand=True)
-        self._subscription = node.create_subscription(Image, topic, self._on_mask, NEWEST, raw=True)
+        self._subscription = node.create_subscription(Image, topic, self._on_mask, newest(), qos_overriding_options=OVERRIDABLE,
+                                                      raw=True)
         self._topic = self._subscription.topic_name
         self._newest: bytes | None = None
         self._decoded: tuple[bytes, float, Mask | FrameError] | None = None  # message, its stamp, its mask
