@@ -157,7 +157,7 @@ def test_what_the_node_publishes_is_no_ground_truth_of_its_recording(stack, tmp_
     notes: list[str] = []
     assert load_ground_truth(open_recording(tmp_path / 'bag'), on_note=notes.append) is None
     assert notes == ['/vo/poses is the odometry of this package, computed from images of this recording: '
-                     'it is no ground truth, and left out']
+                     'it is no ground truth, and left out; --truth-topic takes it all the same']
 
 
 @pytest.mark.parametrize('turn', [0.0, 3.0], ids=['rectified', 'as they are mounted'])

@@ -21,9 +21,16 @@ IMAGE, MASK, INFO, MATCHES = (f'qos_overrides./{topic}' for topic in (
 SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 64}
 
 
+def overrides(**values) -> list[Parameter]:
+    return [Parameter(name, value=value) for name, value in values.items()]
+
+
+def opened(config, *, cancelled=bool) -> Opened:
+    return Opened(NullBackend(config.engine_spec('fp32')), 'null')
+
+
 def matcher(**parameters) -> MatcherNode:
-    given = [Parameter(name, value=value) for name, value in {**SMALL, **parameters}.items()]
-    return MatcherNode(lambda config, *, cancelled=bool: Opened(NullBackend(config.engine_spec('fp32')), 'null'), parameter_overrides=given)
+    return MatcherNode(opened, parameter_overrides=overrides(**SMALL, **parameters))
 
 
 def of_subscription(peer: Peer, topic: str, node: str = 'matcher') -> tuple:
@@ -32,8 +39,8 @@ def of_subscription(peer: Peer, topic: str, node: str = 'matcher') -> tuple:
 
 
 def test_subscriptions_and_publishers_have_the_quality_that_is_given(stack, capfd):
-    running = SpunMatcher(matcher(**{f'{IMAGE}.reliability': 'reliable', f'{IMAGE}.depth': 5, f'{MATCHES}.reliability': 'best_effort',
-                                     f'{MATCHES}.durability': 'volatile', f'{MASK}.reliability': 'reliable'}))
+    running = SpunMatcher(matcher(**{f'{IMAGE}.reliability': 'reliable', f'{IMAGE}.depth': 5, f'{MASK}.reliability': 'reliable',
+                                     f'{MATCHES}.reliability': 'best_effort', f'{MATCHES}.durability': 'volatile'}))
     stack.callback(running.close)
     node, peer = running.node, running.peer
     volatile, reliable, best_effort = DurabilityPolicy.VOLATILE, ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
@@ -61,7 +68,7 @@ def test_an_override_of_no_topic_of_the_node_is_named(stack, capfd):
     stack.callback(running.close)
     assert ('qos_overrides./camera/image_raw.subscription.reliability, qos_overrides./image.subscription.deadline: without effect. '
             'A name is qos_overrides.TOPIC.subscription or .publisher') in capfd.readouterr().err
-    node = OdometryNode(parameter_overrides=[Parameter('qos_overrides./matches.subscription.depth', value=3)])
+    node = OdometryNode(parameter_overrides=overrides(**{'qos_overrides./matches.subscription.depth': 3}))
     node.destroy_node()
     assert 'qos_overrides./matches.subscription.depth: without effect' in capfd.readouterr().err
 
@@ -78,8 +85,8 @@ def test_a_value_that_is_none_is_refused(stack, name, value, words):
 
 
 def test_the_odometry_takes_overrides(stack, peer):
-    node = OdometryNode(parameter_overrides=[Parameter('qos_overrides./matcher/matches.subscription.reliability', value='best_effort'),
-                                             Parameter('qos_overrides./odometry/odometry.publisher.reliability', value='best_effort')])
+    node = OdometryNode(parameter_overrides=overrides(**{f'qos_overrides./{topic}.reliability': 'best_effort' for topic in (
+        'matcher/matches.subscription', 'odometry/odometry.publisher')}))
     stack.callback(node.destroy_node)
     wait_for(lambda: of_subscription(peer, '/matcher/matches', 'odometry')[:1] == (ReliabilityPolicy.BEST_EFFORT,))
     wait_for(lambda: [each.qos_profile.reliability for each in peer.node.get_publishers_info_by_topic('/odometry/odometry')]
