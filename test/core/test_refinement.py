@@ -567,3 +567,10 @@ def test_a_camera_that_stands_still_costs_no_search_for_its_geometry():
         return events['call'] + events['c_call']
 
     assert calls(points) < 0.6 * calls(points + shifts)
+
+
+def test_of_the_weighted_fit_and_the_sampled_one_the_better_is_taken():
+    """Sampled at a threshold at which hardly a match agrees, the geometry is bad; the weighted fit was good."""
+    first, second, covariances = scene(200, 1.0)
+    weighted, both = (fit_epipolar(first, second, covariances, 1e-4, limit) for limit in (np.inf, 0.0))
+    np.testing.assert_array_equal(both.distances, weighted.distances)

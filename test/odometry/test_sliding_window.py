@@ -259,3 +259,17 @@ def test_an_imprecise_depth_pulls_little():
     observed[..., 2] += 0.01
     errors = reprojection_errors(exact, observed, np.full((2, 30), 0.1), BASELINE)
     np.testing.assert_allclose(errors, 0.001, rtol=1e-6)
+
+
+def test_the_precision_of_a_depth_is_that_of_its_deviation():
+    """0.1 % of z is not rounded up; only a deviation of 0 is."""
+    (step,), rng = list(steps(poses_of(2))), np.random.default_rng(0)
+    matches = with_depth(step, 0.001, rng)
+    z = matches.xyz[:, 2].astype(np.float64)
+    for sigma_z, expected in ((1e-3 * z, 1e-3 * z), (0 * z, 1e-4 * z)):
+        odometry = MatchOdometry(CAMERA, depth=True)
+        odometry.window._start = lambda: (Quality.STARTING, 0)
+        odometry.add(dataclasses.replace(matches, sigma_z=sigma_z.astype(np.float32)))
+        found = odometry.window._views[-1].observed[:, 3]
+        known = np.isfinite(z)
+        np.testing.assert_allclose(found[known], 0.5 / FOCAL * z[known]**2 / expected[known], rtol=1e-5)
