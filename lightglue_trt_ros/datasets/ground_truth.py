@@ -122,7 +122,7 @@ def _range(stamps: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
 def _from_file(recording: Recording, path: Path, kind: str | None, camera_in_body: Float64 | None) -> Trajectory:
     kind = kind_of(path) if kind is None else kind
     if kind not in KINDS:
-        raise BagError(f'ground truth of kind {kind!r}: it is one of {", ".join(KINDS)}')
+        raise BagError(f'{path}: ground truth of kind {kind!r}: it is one of {", ".join(KINDS)}')
     if kind == 'kitti':
         poses = read_kitti(path, _kitti_stamps(recording, path))
     else:

@@ -92,17 +92,20 @@ def test_poses_and_velocities_are_those_of_the_base(stack, monkeypatch, capfd):
     assert capfd.readouterr().err.count('no transform connects') == 1
 
 
-def test_covariances_are_those_of_the_base_in_the_axes_of_each_message(stack, monkeypatch):
+@pytest.mark.parametrize('has_base', [True, False])
+def test_covariances_are_those_of_the_base_in_the_axes_of_each_message(stack, monkeypatch, has_base):
     """The camera's errors, moved to the base: its rotation moves what is far from it."""
-    robot = Robot(stack, monkeypatch)
-    robot.tell(transform('base_link', 'camera', BASE_FROM_CAMERA))
+    robot = Robot(stack, monkeypatch) if has_base else Watcher(stack, publish_tf=False)
+    base_from_camera = BASE_FROM_CAMERA if has_base else np.eye(4)
+    if has_base:
+        robot.tell(transform('base_link', 'camera', BASE_FROM_CAMERA))
     robot.hear(info(), *(cloud_of(step, depth=True) for step in list(steps(poses_of(9), noise_px=0.3))))
     wait_for(lambda: len(robot.messages) == 8)
     message, own = robot.messages[-1], robot.node._covariance
     base, rng, drawn = given(message), np.random.default_rng(0), []
-    camera = base @ BASE_FROM_CAMERA
+    camera = base @ base_from_camera
     for error in rng.multivariate_normal(np.zeros(6), own, 20_000):
-        moved = camera @ pose(error[:3], np.degrees(error[3:])) @ np.linalg.inv(BASE_FROM_CAMERA)
+        moved = camera @ pose(error[:3], np.degrees(error[3:])) @ np.linalg.inv(base_from_camera)
         drawn.append([*moved[:3, 3] - base[:3, 3], *Rotation.from_matrix(moved[:3, :3] @ base[:3, :3].T).as_rotvec()])
     expected, found = np.cov(np.transpose(drawn)), message.pose.covariance.reshape(6, 6)
     sigma = np.sqrt(np.diag(expected))
