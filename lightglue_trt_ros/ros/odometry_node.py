@@ -33,7 +33,6 @@ from .frames import FrameTree
 from .parameters import settings_given
 from .qos import OVERRIDABLE, without_effect
 
-THROTTLE_S = 5.0  # one line of a kind in this time
 SILENCE_S = 3.0  # without a cloud for this long, the diagnostics say so
 LOST = 'lost: too few tracks agree; it begins anew from here, as fast as it was'
 PATH_POSES = 10_000  # the path's last ones
@@ -69,7 +68,7 @@ class OdometryNode(Node):  # type: ignore[misc]
             self.get_logger().warning('tf2_msgs is not installed: no TF is published')
         elif transforms:
             self._transforms = self.create_publisher(TFMessage, '/tf', 100)
-        self._frames, self._silences = FrameTree(self._frame), FadingLog()
+        self._frames, self._problems = FrameTree(self._frame), FadingLog(pause_s=0.0)
         self._world = UPRIGHT  # (4, 4) `odom_frame` from the axes of the first view
         if self._base:
             static = QoSProfile(depth=TF_DEPTH, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -101,7 +100,8 @@ class OdometryNode(Node):  # type: ignore[misc]
             matches = matches_from_cloud(cloud)
         except FrameError as error:
             self._trouble = f'cloud dropped, {error}'
-            self.get_logger().error(self._trouble, throttle_duration_sec=THROTTLE_S)
+            if self._problems.due(self._trouble):
+                self.get_logger().error(self._trouble)
             return
         if not len(matches):  # tracks may continue after an empty cloud: the window skips it
             if self._quality is Quality.TRACKING:
@@ -116,8 +116,9 @@ class OdometryNode(Node):  # type: ignore[misc]
             return
         estimator = self._begun(calibration, matches.xyz is not None and matches.right_keypoints is None)
         if matches.stamp <= self._stamp:
-            self.get_logger().warning(f'time went back by {self._stamp - matches.stamp:.3f} s: it begins anew where it was',
-                                      throttle_duration_sec=THROTTLE_S)
+            line = f'time went back by {self._stamp - matches.stamp:.3f} s: it begins anew where it was'
+            if self._problems.due(line):
+                self.get_logger().warning(line)
         self._stamp = matches.stamp
         fix = estimator.add(matches)
         self._log_quality(fix.quality, fix.points)
@@ -136,7 +137,7 @@ class OdometryNode(Node):  # type: ignore[misc]
             camera_root, base_root = self._frames.root(camera), self._frames.root(self._base)
             self._trouble = (f"no transform connects the camera's frame {camera!r} (below {camera_root!r}) with base_frame "
                              f'{self._base!r} (below {base_root!r}): publish the missing one on /tf_static, or correct base_frame')
-            if self._silences.due(self._trouble):
+            if self._problems.due(self._trouble):
                 self.get_logger().warning(self._trouble)
             return False
         if self._pose is None:

@@ -32,7 +32,6 @@ from .vins import VinsTopics
 from .worker import CameraInput, Input
 
 FIELDS = {layout: point_fields(PointField, layout) for layout in LAYOUTS}
-THROTTLE_S = 5.0  # one line of a kind in this time
 
 
 class CameraInterface:
@@ -54,7 +53,8 @@ class CameraInterface:
         self._check = ImageCheck()
         self._standing: Standing | None = None  # in the newest frame's images
         self._advised: tuple[Any, ...] = ()
-        self._warnings, self._rejections = FadingLog(), FadingLog()  # of the executor's thread, of the pipeline's
+        self._warnings = FadingLog()  # of the executor's thread; the others are of the pipeline's
+        self._rejections, self._restarts, self._notes, self._advice = (FadingLog() for _ in range(4))
         self._silence: diagnostics.Verdict | None = None  # last warning of a silence, until its end is logged
 
     def open(self) -> None:
@@ -202,8 +202,8 @@ class CameraInterface:
             self._keyframes.publish(frame.source.header, keyframe, self.config.detection_threshold)
 
     def show(self, frame: Input, matches: FrameMatches | None) -> None:
-        if matches is not None and matches.note:
-            self.log.warning(matches.note, throttle_duration_sec=THROTTLE_S)
+        if matches is not None and matches.note and self._notes.due(matches.note):
+            self.log.warning(matches.note)
         if matches is not None and self._debug_image.get_subscription_count():
             image = frame.image if frame.mask is None else shade(frame.image, frame.mask.resized(size_of(frame.image)))
             picture = draw_matches(image, matches, self._settings.draw_covariances)
@@ -211,7 +211,8 @@ class CameraInterface:
         self._advise(frame)
 
     def tracks_restarted(self, reason: str) -> None:
-        self.log.warning(f'tracks start anew: {reason}', throttle_duration_sec=THROTTLE_S)
+        if self._restarts.due(reason):
+            self.log.warning(f'tracks start anew: {reason}')
         if self._vins is not None:
             self._vins.restart()
 
@@ -225,9 +226,10 @@ class CameraInterface:
             self.log.warning(f'frame dropped: {error}')
 
     def _advise(self, frame: Input) -> None:
-        """Log once for each size and encoding of images what would improve matching."""
+        """Log what would improve matching when size or encoding of the images change."""
         kind = (frame.image.shape, getattr(frame.source, 'encoding', ''))
         if kind != self._advised:
             self._advised = kind
-            for advice in diagnostics.advice(frame.image, kind[1], self.config):
-                self.log.warning(advice)
+            lines = diagnostics.advice(frame.image, kind[1], self.config)
+            if lines and self._advice.due('; '.join(lines)):
+                self.log.warning('; '.join(lines))
