@@ -577,3 +577,10 @@ def test_of_the_weighted_fit_and_the_sampled_one_the_better_is_taken():
     given = points0, points1, np.concatenate([covariances, np.tile(25 * np.eye(2), (90, 1, 1))])
     weighted, both = (fit_epipolar(*given, 0.1, limit) for limit in (np.inf, 0.0))
     np.testing.assert_array_equal(both.distances, weighted.distances)
+
+
+def test_large_images_have_inliers_as_far_off_as_their_pixels_are_small():
+    first, second, covariances = scene(400, 5.0)
+    large, small = (measure(first, second, covariances / 400, unit, math.inf) for unit in (4.0, 1.0))
+    assert large.inliers > 1.3 * small.inliers
+    assert large.quantile > 2 * small.quantile
