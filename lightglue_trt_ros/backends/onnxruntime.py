@@ -70,7 +70,7 @@ class OnnxMatcher:
         if exits.at_zero and (every or thresholds.at_zero):
             outputs = self.run(assignment_after(0), tensors)
             yield Matches(_to_keep(outputs['matches0']), _to_keep(outputs['scores']), 0)
-        for stage, (_, end) in zip(exits.stages, exits.spans, strict=True):
+        for stage, end in zip(exits.stages, exits.after_layers, strict=True):
             tensors |= self.run(stage, tensors)
             share = math.nan
             if end < exits.ends[-1]:

@@ -135,7 +135,7 @@ class StagedMatcher:
         """`count` rows of each image. Raises EngineError, also where the driver refuses the kernels, DeviceMemoryError."""
         self.cuda, self.early_exits, own_attention = cuda, early_exits, early_exits.blocks[0] in engines
         self._engines = [engines[name] for name in (early_exits.blocks if own_attention else early_exits.stages)]
-        self._layers = tuple(end for _, end in early_exits.spans)  # that have run after each stage
+        self._layers = early_exits.after_layers  # that have run after each stage
         early = (*((BEFORE,) if early_exits.at_zero else ()), *range(len(self._layers) - 1))
         self._heads = {stage: engines[name] for stage, name in zip(early, early_exits.heads, strict=True)}
         first, last, exits = self._engines[0], self._engines[-1], len(self._layers) - 1

@@ -42,6 +42,11 @@ class EarlyExits:
         return self.ends[0] == 0
 
     @property
+    def after_layers(self) -> tuple[int, ...]:
+        """The ends of all stages: the exits without that before the first layer."""
+        return tuple(end for end in self.ends if end)
+
+    @property
     def stages(self) -> tuple[str, ...]:
         """The stages' graphs, first to last: matcher for one alone, else matcher-1-4, matcher-5 and so on, by their layers."""
         if len(self.spans) == 1:
@@ -60,7 +65,7 @@ class EarlyExits:
     @property
     def spans(self) -> tuple[tuple[int, int], ...]:
         """The layers of each stage: from the first, counted from 0, to before the second."""
-        return tuple(itertools.pairwise((0, *(end for end in self.ends if end))))
+        return tuple(itertools.pairwise((0, *self.after_layers)))
 
     @property
     def blocks(self) -> tuple[str, ...]:
