@@ -15,12 +15,12 @@ from .geometry import Size
 from .static_points import per_cell
 from .types import NOTABLE, Float32
 
-INLIERS = 0.9  # share of the matches that fit one epipolar geometry (docs/experiments.md)
+INLIERS = 0.9  # least share of the matches that fit one epipolar geometry: on poor texture, wrong ones are a tenth and more
 MATCHES, OF_ROWS = 200, 1024  # least number, of that many rows, of which engines may have fewer,
 OF_KEYPOINTS = 0.45  # and least share of the keypoints of the frame that has fewer: a texture that repeats matches less
-COVERED, SEVERAL = 0.5, 3  # share of the image's cells with several keypoints that have a match
-CHANGE = 0.2  # largest rotation in the image, radians, and change of scale: descriptors stand neither
-LONGEST_PAUSE = 8  # pairs
+COVERED, SEVERAL = 0.5, 3  # least share of the cells with SEVERAL keypoints that have a match
+CHANGE = 0.2  # largest rotation in the image, radians, and change of scale: descriptors follow neither far
+LONGEST_PAUSE = 8  # pairs: a hard stream pays for one try in nine
 
 
 class DepthZero:
@@ -30,7 +30,7 @@ class DepthZero:
         self._pause = self._left = 0  # pairs after the last refusal, and those of them that are still to come
 
     def due(self) -> bool:
-        """Whether to try this pair: asked once for each."""
+        """Whether to try this pair; asked once for each."""
         self._left = max(self._left - 1, -1)
         return self._left < 0
 
