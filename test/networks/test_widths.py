@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from support.networks import SMALL, photo, session
-from support.random_pairs import random_pair, write_pair
+from support.random_pairs import random_matcher, random_pair, write_pair
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
@@ -17,6 +17,7 @@ from lightglue_trt_ros.core.types import HostFeatures, Thresholds
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.networks.lightglue import lightglue, lightglue_stages
 from lightglue_trt_ros.networks.superpoint import superpoint
+from lightglue_trt_ros.networks.weight_folding import SHARPNESS, fold
 from lightglue_trt_ros.utils.errors import ConfigError, WeightsError
 
 LIGHT = {'encoder': (32, 32, 64, 64), 'descriptors': 256, 'width': 128, 'layers': 5}
@@ -78,6 +79,15 @@ def test_descriptors_are_matched_before_the_first_layer_without_a_trained_head(w
     assert found.layers == 0
     assert len(kept) > 0.8 * len(order)
     assert np.mean(order[found.indices[kept]] == kept) == 1
+
+
+@pytest.mark.parametrize(('descriptors', 'width'), [(64, 64), (32, 64), (256, 128)])
+def test_an_untrained_head_compares_by_cosines_all_that_the_matcher_reads(descriptors, width):
+    tensors = random_matcher(0, descriptors, width, 1)
+    weight = fold(tensors).descriptor_head.final.weight
+    read = tensors['input_proj.weight'].T if descriptors > width else np.eye(descriptors, dtype=np.float32)
+    assert weight.shape == (width, descriptors)
+    np.testing.assert_allclose(weight.T @ (weight @ read), SHARPNESS * read, atol=1e-4)
 
 
 def test_a_trained_head_assigns_descriptors_as_lightglue_assigns_states():
