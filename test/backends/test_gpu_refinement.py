@@ -30,6 +30,7 @@ from lightglue_trt_ros.core.geometry import resize_gray, to_original
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.refinement import Pyramid, refine_points
 from lightglue_trt_ros.core.types import Thresholds
+from lightglue_trt_ros.evaluation.timing import device_times, measure_stages
 from lightglue_trt_ros.utils.errors import EngineError
 
 pytestmark = pytest.mark.networks
@@ -158,6 +159,16 @@ def test_a_refused_try_is_timed_with_the_layers_and_leaves_the_guess_alone(backe
         found = backend.match(reference, current, Thresholds(at_zero=at_zero))
         assert (found.layers == 0) == at_zero
         assert marks.count(backend._marks['match']) == begun
+
+
+def test_the_gpus_time_of_frames_is_measured_with_and_without_layers(backend):
+    config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
+    wall = photo('coffee', ENGINE[0] + 20, ENGINE[1] + 20)
+    images = [wall[x:x + ENGINE[0], x:x + ENGINE[1]].copy() for x in range(4)]
+    found = measure_stages(backend, config, iter(images))
+    assert (found.layers, found.stages['gpu']) == ([0, 0, 0], [2.0, 2.0, 2.0]), 'the emulated device takes 1 ms for each'
+    times = device_times(backend, iter(images))
+    assert len(times['together']) == len(times['at exit 0']) == 3
 
 
 def test_features_of_a_frame_are_those_of_the_resized_one(backend, on_host):
