@@ -41,6 +41,7 @@ from lightglue_trt_ros.backends.tensorrt import SLOTS, TensorRTBackend
 pytestmark = pytest.mark.gpu
 
 SHAPES = {'full': EngineSpec(480, 640, 1024), 'small': EngineSpec(240, 320, 512)}
+MODEL = 'ours_light'  # no test here is of one model: the faster one to build
 SOURCES = os.environ.get('LIGHTGLUE_TRT_TACTIC_SOURCES', '')
 
 
@@ -51,8 +52,8 @@ def engine_dir(tmp_path_factory) -> Path:
 
 def config_of(engine_dir: Path, shape: str = 'full', precision: str = 'fp16', **settings) -> MatcherConfig:
     spec = SHAPES[shape]
-    return MatcherConfig(backend='tensorrt', engine_dir=str(engine_dir), precision=precision, image_height=spec.image_height,
-                         image_width=spec.image_width, max_keypoints=spec.max_keypoints, **settings)
+    return MatcherConfig(backend='tensorrt', weights=MODEL, engine_dir=str(engine_dir), precision=precision,
+                         image_height=spec.image_height, image_width=spec.image_width, max_keypoints=spec.max_keypoints, **settings)
 
 
 def build(engine_dir: Path, shape: str, precision: str, *more: str) -> int:
@@ -60,7 +61,8 @@ def build(engine_dir: Path, shape: str, precision: str, *more: str) -> int:
     spec = SHAPES[shape]
     sources = ['--tactic-sources', SOURCES] if SOURCES else []
     return main(['--height', str(spec.image_height), '--width', str(spec.image_width), '--max-keypoints', str(spec.max_keypoints),
-                 '--precision', precision, '--engine-dir', str(engine_dir), '--opt-level', '1',  # results are tested, not times
+                 '--weights', MODEL, '--precision', precision, '--engine-dir', str(engine_dir),
+                 '--opt-level', '1',  # results are tested, not times
                  *sources, *more])
 
 
@@ -109,7 +111,7 @@ def test_fp16_engines_keep_keypoints_and_matches_of_real_frames(engines, shared_
     from lightglue_trt_ros.engines.parity import failures, parity
     from lightglue_trt_ros.networks.models import load_model
     images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / sequence)[:8]]
-    reference = OnnxRuntimeBackend(SHAPES['full'], load_model())
+    reference = OnnxRuntimeBackend(SHAPES['full'], load_model(MODEL))
     opened = open_backend(config_of(engines))
     found = parity(opened.backend, reference, images)
     opened.backend.close()
@@ -336,7 +338,7 @@ def test_the_decision_on_the_gpu_is_the_cpus(backend, shared_data):
     from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
     from lightglue_trt_ros.core.geometry import resize_gray
     from lightglue_trt_ros.networks.models import load_model
-    cpu = OnnxRuntimeBackend(SHAPES['full'], load_model())
+    cpu = OnnxRuntimeBackend(SHAPES['full'], load_model(MODEL))
     images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:9]]
     layers = [[matched(each, pair, Thresholds(depth_confidence=0.97)).layers for pair in itertools.pairwise(images)]
               for each in (backend, cpu)]
@@ -363,7 +365,7 @@ def test_easy_frames_wait_once_and_match_before_the_first_layer_as_on_the_cpu(ba
     from lightglue_trt_ros.networks.models import load_model
     config, waits, synchronize = config_of(engines), [], backend.cuda.synchronize
     monkeypatch.setattr(backend.cuda, 'synchronize', lambda: (waits.append(1), synchronize())[1])
-    matchers = [FrameMatcher(each, config) for each in (backend, OnnxRuntimeBackend(SHAPES['full'], load_model()))]
+    matchers = [FrameMatcher(each, config) for each in (backend, OnnxRuntimeBackend(SHAPES['full'], load_model(MODEL)))]
     layers, apart = [], []
     for number, image in enumerate(gray_images(shared_data / sequence)[:8]):
         waits.clear()
@@ -388,7 +390,7 @@ def test_matches_before_the_first_layer_are_those_of_the_cpu_for_equal_features(
     from lightglue_trt_ros.core.geometry import resize_gray
     from lightglue_trt_ros.core.types import HostFeatures
     from lightglue_trt_ros.networks.models import load_model
-    cpu = OnnxRuntimeBackend(SHAPES['full'], load_model())
+    cpu = OnnxRuntimeBackend(SHAPES['full'], load_model(MODEL))
     images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'hololens')[:3]]
     for pair in itertools.pairwise(images):
         features = [backend.keep(backend.extract(image)) for image in pair]
@@ -423,11 +425,11 @@ def matched(backend, pair, thresholds):
 
 
 def test_engines_of_one_stage_run_all_layers_and_it_is_said(engines, tmp_path):
-    assert build(tmp_path, 'small', 'fp16', '--stages', '6') == 0
+    assert build(tmp_path, 'small', 'fp16', '--stages', '4') == 0
     opened = open_backend(config_of(tmp_path, 'small'))
     assert 'run all layers' in opened.warning
     image = np.ascontiguousarray(next(frames(1))[:240, :320])
-    assert matched(opened.backend, (image, image), Thresholds(depth_confidence=0.5)).layers == 6
+    assert matched(opened.backend, (image, image), Thresholds(depth_confidence=0.5)).layers == 4
     opened.backend.close()
     opened = open_backend(config_of(tmp_path, 'small', depth_confidence=-1.0))
     assert not opened.warning
@@ -547,7 +549,7 @@ def test_keyframes_are_matched_again_as_on_the_host(backend, engines, shared_dat
     images = gray_images(shared_data / 'tartanair_hospital')[:10]
     images += images[-2::-1]
     config, memory, shifts = config_of(engines, keyframes=20, keyframe_min_ratio=0.8), [], []
-    for each in (backend, OnnxRuntimeBackend(SHAPES['full'], load_model())):
+    for each in (backend, OnnxRuntimeBackend(SHAPES['full'], load_model(MODEL))):
         matcher, stamps = FrameMatcher(each, config), []
         for number, image in enumerate(images):
             matcher.process(image, 0.1 * number)
@@ -602,7 +604,7 @@ def test_the_node_on_the_gpu_over_dds(engines, shared_data, tmp_path):
     from lightglue_trt_ros.cli.make_bag import main as make_bag
     from lightglue_trt_ros.ros.replay import replay
     assert make_bag([str(shared_data / 'kitti_short_1'), str(tmp_path / 'bag')]) == 0
-    config = MatcherConfig(backend='tensorrt', engine_dir=str(engines), precision='fp16', max_gap_s=10.0)
+    config = MatcherConfig(backend='tensorrt', weights=MODEL, engine_dir=str(engines), precision='fp16', max_gap_s=10.0)
     got = replay(tmp_path / 'bag', config, hz=30.0)
     print(got.diagnostics, f'latency {np.nanmedian(got.latency_ms):.2f} ms')
     assert len(got.matches) == 50
