@@ -10,6 +10,7 @@ import itertools
 import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -141,7 +142,8 @@ class TensorRTBackend:
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
         pair = self._slots_of(reference, current)
-        self._matcher.set_thresholds(thresholds)
+        for at_zero in (False, True):
+            self._matcher.set_thresholds(replace(thresholds, at_zero=at_zero))
         self.cuda.mark(self._marks['match'])
         return (self._matches(*reached) for reached in self._matcher.run_exits(lambda first, last: self._launch(pair, first, last)))
 
@@ -242,7 +244,8 @@ class TensorRTBackend:
         Those of further cameras are captured as they are needed: few of all pairs and exits are.
         """
         image = np.zeros(self._image.array.shape, np.uint8)
-        self._matcher.set_thresholds(Thresholds())
+        for at_zero in (False, True):
+            self._matcher.set_thresholds(Thresholds(at_zero=at_zero))
         for _ in range(2):  # the first run of an engine cannot be captured
             features = [self.extract(image) for _ in range(SLOTS)]
             for first, last in self._matcher.spans():

@@ -141,7 +141,7 @@ class StagedMatcher:
         first, last, exits = self._engines[0], self._engines[-1], len(self._layers) - 1
         self._states = [cuda.device(*first.tensor('next_state')) for _ in range(exits + own_attention)]
         self._confidences = [cuda.staged((2,), np.float32) for _ in range(exits)]
-        self._scalars = {name: cuda.staged((1,), np.float32) for name in SCALARS}
+        self._scalars = {at_zero: {name: cuda.staged((1,), np.float32) for name in SCALARS} for at_zero in (False, True)}
         self.results = {'matches0': cuda.staged((count,), np.int32), 'scores': cuda.staged((count,), np.float32)}
         self._shared: dict[str, Addressed] = {}
         for engine, name in itertools.product(self._engines, SHARED):
@@ -151,7 +151,7 @@ class StagedMatcher:
         self._assignment = GpuAssignment(cuda, count, width, dtype) if width else None
         self._confidence = GpuConfidence(cuda, count, early_exits.ends[-1], dtype) if exits else None
         self._attention = GpuAttention(cuda, count, width) if own_attention else None
-        self._set: tuple[float, float] | None = None
+        self._set: dict[bool, tuple[float, float]] = {}
         self._guesses: dict[Hashable, int] = {}
 
     def run(self, launch: Launch, thresholds: Thresholds, kind: Hashable = None) -> tuple[int, bool]:
@@ -207,7 +207,7 @@ class StagedMatcher:
                 self._confidence.enqueue(self._layers[stage], tensors['tokens'], (tensors['scores0'], tensors['scores1']),
                                          tensors['detection_threshold'], self._confidences[stage])
                 self.cuda.receive(self._confidences[stage])
-        tensors = self._tensors(pair, last + 1)
+        tensors = self._tensors(pair, last + 1, at_zero=last == BEFORE)
         if last in self._heads:
             self._heads[last].enqueue(tensors, self.cuda.stream)
         if self._assignment is not None:
@@ -242,15 +242,15 @@ class StagedMatcher:
                 *((last + 1, last) for last in range(count - 1))]
 
     def set_thresholds(self, thresholds: Thresholds) -> None:
-        """Upload the thresholds that the engines read, where they changed."""
-        wanted = thresholds.match, thresholds.detection
-        if wanted == self._set:
+        """Upload the thresholds of the exit before the first layer, or of the others, where they changed."""
+        wanted, scalars = (thresholds.match, thresholds.detection), self._scalars[thresholds.at_zero]
+        if wanted == self._set.get(thresholds.at_zero):
             return
         self.cuda.synchronize()  # the staging arrays may still be on their way
         for name, value in zip(SCALARS, wanted, strict=True):
-            self._scalars[name].array[0] = value
-            self.cuda.send(self._scalars[name])
-        self._set = wanted
+            scalars[name].array[0] = value
+            self.cuda.send(scalars[name])
+        self._set[thresholds.at_zero] = wanted
 
     def enqueue_plainly(self, pair: tuple[Slot, Slot]) -> dict[str, tuple[Any, Callable[[], None]]]:
         """Each engine's execution context, and a function that enqueues only that engine: for profilers."""
@@ -264,9 +264,9 @@ class StagedMatcher:
         return {name: (engine.context, partial(engine.enqueue, self._tensors(pair, stage), self.cuda.stream))
                 for (name, stage), engine in zip(numbered, [*self._engines, *self._heads.values()], strict=True)}
 
-    def _tensors(self, pair: tuple[Slot, Slot], stage: int) -> dict[str, Addressed]:
+    def _tensors(self, pair: tuple[Slot, Slot], stage: int, *, at_zero: bool = False) -> dict[str, Addressed]:
         """Everything that `stage`, or the assignment before it, may read and write."""
-        tensors: dict[str, Addressed] = {**self._shared, **self._scalars, **self.results}
+        tensors: dict[str, Addressed] = {**self._shared, **self._scalars[at_zero], **self.results}
         tensors |= {f'{name}{side}': tensor for side, slot in enumerate(pair) for name, tensor in slot.tensors.items()}
         if 0 < stage <= len(self._states):
             tensors['state'] = self._states[stage - 1]

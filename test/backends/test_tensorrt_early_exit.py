@@ -163,10 +163,11 @@ def test_thresholds_that_follow_each_other_at_once_are_each_sent():
     with EmulatedGpu().installed() as gpu:
         device = Cuda()
         matcher = StagedMatcher(device, 8, EARLY_EXITS, dict.fromkeys(EARLY_EXITS.graphs(), ENGINE))
-        for match in (0.1, 0.2):
-            matcher.set_thresholds(Thresholds(match=match, detection=0.01))
+        for match, at_zero in ((0.1, False), (0.2, False), (0.3, True)):
+            matcher.set_thresholds(Thresholds(match=match, detection=0.01, at_zero=at_zero))
         device.synchronize()
-        for name, value in (('match_threshold', 0.2), ('detection_threshold', 0.01)):
-            assert gpu.at(matcher._scalars[name].address)[:4].view(np.float32) == pytest.approx(value)
+        for at_zero, match in ((False, 0.2), (True, 0.3)):
+            for name, value in (('match_threshold', match), ('detection_threshold', 0.01)):
+                assert gpu.at(matcher._scalars[at_zero][name].address)[:4].view(np.float32) == pytest.approx(value)
         del matcher
         device.close()
