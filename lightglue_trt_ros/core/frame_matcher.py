@@ -222,7 +222,7 @@ class FrameMatcher:
         """
         sought = Sought(reference.points, reference.tracks.may_miss(self.config.carry_frames), current.mask,
                         self._variance_factor.fit_limit, self._camera)
-        found = self._find_at_zero(reference, current, sought, clock) if self._tries_zero() else None
+        found, refused = self._find_at_zero(reference, current, sought, clock) if self._tries_zero() else (None, '')
         answer, correspondences, judged = found or self._find(reference, current, sought, self._thresholds, clock)
         if judged.foreign is not None and self.config.static_points != 'keep':
             correspondences = correspondences.without(judged.foreign)
@@ -237,7 +237,7 @@ class FrameMatcher:
             self.backend.score_calibration.after(answer.layers).probability(correspondences.scores),
             tracks.ids.take(next_rows).astype(np.uint32), tracks.lengths.take(next_rows).astype(np.uint32),
             correspondences.covariances * np.float32(self._variance_factor.value), tracks.missed.take(next_rows).astype(np.uint8),
-            clock.laps, answer.layers, answer.note)
+            clock.laps, answer.layers, '; '.join(filter(None, (refused, answer.note))))
         return matches, next_rows, of_reference, judged
 
     def _find(self, reference: _Frame, current: _Frame, sought: Sought, thresholds: Thresholds, clock: Stopwatch) -> _Found:
@@ -246,8 +246,8 @@ class FrameMatcher:
         clock.lap('match')
         return self._complete(reference, current, sought, answer, correspondences, clock)
 
-    def _find_at_zero(self, reference: _Frame, current: _Frame, sought: Sought, clock: Stopwatch) -> _Found | None:
-        """Match before the first layer; None where that is not enough.
+    def _find_at_zero(self, reference: _Frame, current: _Frame, sought: Sought, clock: Stopwatch) -> tuple[_Found | None, str]:
+        """Match before the first layer; where that is not enough None, and the note of its answer.
 
         The fit may be an unlikely one: it is not tried again from samples, which takes long, as its few inliers refuse it.
         """
@@ -262,7 +262,7 @@ class FrameMatcher:
             keypoints = reference.points[:len(valid0)][valid0]
             found = found if is_sure(found.correspondences, found.judged.foreign, keypoints, current.size) else None
         self._depth_zero.learn(found is not None)
-        return found
+        return found, '' if found else answer.note
 
     def _tries_zero(self) -> bool:
         """Whether the next pair may need no layer."""

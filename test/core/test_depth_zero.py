@@ -147,6 +147,15 @@ def test_rotated_and_scaled_pairs_run_layers(backend, angle, scale):
 
 
 @pytest.mark.networks
+def test_what_a_refused_try_notes_is_published(backend, monkeypatch):
+    match = backend.match
+    monkeypatch.setattr(backend, 'match', lambda *given: dataclasses.replace(found := match(*given), note=f'after {found.layers}'))
+    image = photo('coffee', HEIGHT, WIDTH)
+    assert published(backend, (image, moved(image, 45)[0])).note == 'after 0; after 4'
+    assert published(backend, (image, image)).note == 'after 0'
+
+
+@pytest.mark.networks
 def test_a_hard_stream_is_tried_less_and_less(backend):
     images = [photo('coffee', HEIGHT, WIDTH), photo('astronaut', HEIGHT, WIDTH)] * 6
     published(backend, images)
