@@ -42,6 +42,7 @@ pytestmark = pytest.mark.gpu
 
 SHAPES = {'full': EngineSpec(480, 640, 1024), 'small': EngineSpec(240, 320, 512)}
 MODEL = 'ours_light'  # no test here is of one model: the faster one to build
+EXITS = EarlyExits.of(4)
 SOURCES = os.environ.get('LIGHTGLUE_TRT_TACTIC_SOURCES', '')
 
 
@@ -160,11 +161,11 @@ def test_two_thousand_frames_grow_neither_device_nor_host_memory(backend, engine
 def test_the_same_frames_give_the_same_matches_with_and_without_cuda_graphs(engines):
     from lightglue_trt_ros.engines.tensorrt_api import open_tensorrt
     spec = EngineSpec(480, 640, 1024, 'fp16')
-    plans = {path.stem: path.read_bytes() for path in (engines / f'ours-{spec.name}').glob('*.plan')}
+    plans = {path.stem: path.read_bytes() for path in (engines / f'{MODEL}-{spec.name}').glob('*.plan')}
     assert 'self-1' in plans, 'our attention'
     found = []
     for graphs in (True, False):
-        backend = TensorRTBackend(open_tensorrt(), spec, EarlyExits(), plans, 'test', cuda_graphs=graphs)
+        backend = TensorRTBackend(open_tensorrt(), spec, EXITS, plans, 'test', cuda_graphs=graphs)
         print(backend.description)
         features = [backend.extract(image) for image in frames(2)]
         found.append((features[0].keypoints.copy(), backend.match(*features, Thresholds())))
@@ -331,7 +332,7 @@ def test_the_exit_is_the_first_one_whatever_the_pair_before_took(backend, shared
         assert found.layers == expected[number].layers
         np.testing.assert_array_equal(found.indices, expected[number].indices)
     for pair in pairs:
-        assert matched(backend, pair, Thresholds()).layers == EarlyExits().ends[-1]
+        assert matched(backend, pair, Thresholds()).layers == EXITS.ends[-1]
 
 
 def test_the_decision_on_the_gpu_is_the_cpus(backend, shared_data):
@@ -351,7 +352,7 @@ def test_every_exit_is_what_the_matcher_gives_where_it_stops_there(backend, shar
     images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:5:4]]
     features = [backend.extract(image) for image in images]
     exits = list(backend.match_exits(*features, Thresholds()))
-    assert [each.layers for each in exits] == list(EarlyExits().ends)
+    assert [each.layers for each in exits] == list(EXITS.ends)
     assert all(np.sum(each.indices >= 0) > 100 for each in exits)
     for depth_confidence in (0.01, 0.9, -1.0):
         found = backend.match(*features, Thresholds(depth_confidence=depth_confidence))
