@@ -19,14 +19,18 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from lightglue_trt_ros.utils.errors import WeightsError
-from training.weight_files import first_layers, write_network
+from training.weight_files import first_layers, with_descriptor_assignment, write_network
 
 Tensors = dict[str, NDArray[Any]]
 EXTRACTOR, MATCHER = 'extractor.safetensors', 'matcher.safetensors'
 
 
 def between(former: Tensors, trained: Tensors, share: float) -> Tensors:
-    """`former` (share 0) to `trained` (share 1): tensors of equal names and shapes. Raises WeightsError where they differ."""
+    """`former` (share 0) to `trained` (share 1): tensors of equal names and shapes. Raises WeightsError where they differ.
+
+    An assignment before the first layer that `former` lacks is the trained one.
+    """
+    former = with_descriptor_assignment(trained, former)
     if different := sorted(name for name in former.keys() | trained.keys()
                            if name not in former or name not in trained or former[name].shape != trained[name].shape):
         raise WeightsError(f'{different[0]} is not alike in both matchers: give models of the same layers and widths')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from .scenes.random import scene_seed
 from .scenes.rendered_views import RenderedScenes, load_views
 from .scenes.views import Scenes, TwoViews
 from .schedule import Schedule
-from .weight_files import first_layers
+from .weight_files import first_layers, with_descriptor_assignment
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class MatcherSettings:
     height: int = 384
     width: int = 512
     pairs: int = 56  # a process and step
-    keypoints: int = 640  # as dense as 1,024 in 480 x 640
+    keypoints: tuple[int, ...] = (640,)  # by turns; as dense as 1,024 in 480 x 640
     learning_rate: float = 3e-4
     layers: int = 9
     state: int = 256  # width of the layers
@@ -38,6 +39,7 @@ class MatcherSettings:
     reach: float = 1.5  # and four or eight frames apart, views differ by more than the extractor's pairs do
     rendered: float = 0.3  # share of the pairs, where there are rendered views
     standing: float = 0.0  # share of the pairs with something that stands still in the image
+    still: float = 0.0  # share of the pairs that a standing camera sees
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,8 @@ def train_matcher(photographs: NDArray[np.uint8], folder: Path, group: Processes
     tensors = torch.load(folder / 'extractor.weights.pt', map_location='cpu', weights_only=True)
     network = LightGlue(settings.state, settings.layers, tensors['convDb.weight'].shape[0]).to(group.device)
     if sources.initial is not None:
-        load_tensors(network, first_layers(read_tensors(sources.initial), settings.layers), sources.initial)
+        initial = first_layers(read_tensors(sources.initial), settings.layers)
+        load_tensors(network, with_descriptor_assignment(network.state_dict(), initial), sources.initial)
     deep = None if sources.deep is None else _matcher(sources.deep).to(group.device)
     optimizer = torch.optim.AdamW([
         {'params': list(network.input_proj.parameters()), 'lr': 3 * settings.learning_rate},
@@ -69,8 +72,9 @@ def train_matcher(photographs: NDArray[np.uint8], folder: Path, group: Processes
     ], lr=settings.learning_rate, weight_decay=1e-3, fused=group.on_gpu)
     run = Run('matcher', folder, group, schedule, network, optimizer, log_every)
     scene = scene_seed(seed, group.rank, schedule.step)
-    scenes: Scenes | MixedScenes = Scenes(torch.from_numpy(photographs).to(group.device), settings.height, settings.width, scene,
-                                          ease=settings.ease, reach=settings.reach, standing=settings.standing)
+    scenes: Scenes | MixedScenes = Scenes(
+        torch.from_numpy(photographs).to(group.device), settings.height, settings.width, scene, ease=settings.ease,
+        reach=settings.reach, standing=settings.standing, still=settings.still)
     if sources.views is not None:
         rendered = RenderedScenes(load_views(sources.views), settings.height, settings.width, scene, group.device,
                                   settings.standing)
@@ -88,7 +92,7 @@ def _matcher(path: Path) -> LightGlue:
     tensors = read_tensors(path)
     state, descriptor = tensors['input_proj.weight'].shape
     network = LightGlue(state, sum(name.endswith('.final_proj.bias') for name in tensors), descriptor)
-    load_tensors(network, tensors, path)
+    load_tensors(network, with_descriptor_assignment(network.state_dict(), tensors), path)
     return network.requires_grad_(False)
 
 
@@ -96,6 +100,7 @@ class _Step:
     def __init__(self, network: LightGlue, extractor: FoldedSuperPoint, scenes: Scenes | MixedScenes, group: Processes,
                  settings: MatcherSettings, deep: LightGlue | None) -> None:
         self.scenes, self.group, self.settings, self.deep = scenes, group, settings, deep
+        self.counts = itertools.cycle(settings.keypoints)
         loss = MatcherLoss(network)
         self.extract, self.true_matches, self.keypoints = extractor, true_matches, _keypoints
         if group.on_gpu:
@@ -126,7 +131,7 @@ class _Step:
     def _features(self, views: TwoViews | MixedViews) -> tuple[Tensor, Tensor]:
         with self.group.mixed_precision():
             logits, dense = self.extract(views.images.to(memory_format=torch.channels_last))
-        return self.keypoints(logits, dense, self.settings.keypoints)
+        return self.keypoints(logits, dense, next(self.counts))
 
 
 def _keypoints(logits: Tensor, dense: Tensor, count: int) -> tuple[Tensor, Tensor]:

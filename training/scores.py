@@ -14,6 +14,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from scipy.optimize import minimize
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import MatcherConfig
+from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.score_calibration import UNCALIBRATED, ScoreCalibration
 from lightglue_trt_ros.core.types import Float32
@@ -34,6 +36,14 @@ RIGHT_PX = 3.0  # a match is right within this distance of the true position
 EPSILON = 1e-9  # the least probability that the likelihood takes
 
 
+class Matched(NamedTuple):
+    """The M matches of a pair of views whose true position is known."""
+
+    layers: int  # that have run
+    raw: Float32  # (M,): raw scores
+    errors: Float32  # (M,): distances from the true position, pixels
+
+
 def fit(raw: Float32, errors: Float32) -> ScoreCalibration:
     """Of matches with raw scores (M,) and distances (M,) from the true position, by maximum likelihood."""
     right = errors < RIGHT_PX
@@ -45,19 +55,37 @@ def fit(raw: Float32, errors: Float32) -> ScoreCalibration:
     return ScoreCalibration(*np.round(np.exp(minimize(cost, [0.0, 0.0], method='Nelder-Mead').x), 4).tolist())
 
 
-def matched_views(model: Model, scenes: Scenes, pairs: int) -> Iterator[tuple[Float32, Float32]]:
-    """Raw scores and errors of all matches of each pair, as a robot gets them: with early exits, and refined."""
+def matched_views(model: Model, scenes: Scenes, pairs: int) -> Iterator[Matched]:
+    """All matches of each pair, as a robot gets them: refined, with early exits; and those of a pair that needs no layer again."""
     height, width = scenes.renderer.height, scenes.renderer.width
     config = MatcherConfig(image_height=height, image_width=width, match_threshold=0.0, carry_frames=0)
     model = dataclasses.replace(model, score_calibration=UNCALIBRATED)
-    with closing(OnnxRuntimeBackend(config.engine_spec('fp32'), model)) as backend:
+    spec, exits = config.engine_spec('fp32'), EarlyExits.of(model.layers)
+    by_layers = EarlyExits(exits.after_layers)
+    with closing(OnnxRuntimeBackend(spec, model, early_exits=by_layers)) as layers, \
+         closing(OnnxRuntimeBackend(spec, model, early_exits=exits)) as any_exit:
         for _ in range(pairs):
-            views, frames = scenes.draw(1), FrameMatcher(backend, config)
-            for stamp, image in enumerate((views.images[:, 0] * 255).round().byte().numpy()):
-                found = frames.process(image, stamp / 10)
-            assert found is not None
-            errors, known = true_errors(views, found.reference_keypoints, found.keypoints)
-            yield found.scores[known], errors[known]
+            views = scenes.draw(1)
+            for backend in (layers, any_exit):
+                frames = FrameMatcher(backend, config)
+                for stamp, image in enumerate((views.images[:, 0] * 255).round().byte().numpy()):
+                    found = frames.process(image, stamp / 10)
+                assert found is not None
+                if backend is layers or not found.layers:
+                    errors, known = true_errors(views, found.reference_keypoints, found.keypoints)
+                    yield Matched(found.layers, found.scores[known], errors[known])
+
+
+def fitted(found: list[Matched]) -> ScoreCalibration:
+    """The calibration of a model; that before the first layer is its own where any pair needed no layer."""
+    by_layers, before = ([part for part in found if bool(part.layers) is some] for some in (True, False))
+    calibration = fit(*joined(by_layers))
+    return dataclasses.replace(calibration, before_layers=fit(*joined(before))) if before else calibration
+
+
+def joined(found: list[Matched]) -> tuple[Float32, Float32]:
+    """Raw scores and errors (M,) of all their matches."""
+    return np.concatenate([part.raw for part in found]), np.concatenate([part.errors for part in found])
 
 
 def true_errors(views: TwoViews, before: Float32, points: Float32) -> tuple[Float32, np.ndarray]:
@@ -68,6 +96,14 @@ def true_errors(views: TwoViews, before: Float32, points: Float32) -> tuple[Floa
     corners = [views.planes.flatten(1)[0, flat_index(both[0].floor() + torch.tensor(step), height, width)]
                for step in ((0, 0), (0, 1), (1, 0), (1, 1))]
     return errors, np.asarray((torch.stack(corners) == corners[0]).all(0))
+
+
+def record_of(calibration: ScoreCalibration, matcher_sha256: str) -> dict[str, Any]:
+    """What scores.json has."""
+    record: dict[str, Any] = {'a': calibration.a, 'b': calibration.b}
+    if (before := calibration.before_layers) is not None:
+        record['before_layers'] = {'a': before.a, 'b': before.b}
+    return record | {'matcher_sha256': matcher_sha256}
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -85,15 +121,16 @@ def main(arguments: list[str] | None = None) -> int:
         (options.folder / SCORES).unlink(missing_ok=True)  # it may be of former weights
         model = load_model(str(options.folder.absolute()))
         scenes = Scenes(torch.from_numpy(photographs), options.height, options.width, options.seed)
-        parts = list(matched_views(model, scenes, options.pairs))
+        found = list(matched_views(model, scenes, options.pairs))
     except (NoPhotographsError, WeightsError) as error:
         print(f'scores: {error}', file=sys.stderr)
         return 1
-    raw, errors = map(np.concatenate, zip(*parts, strict=True))
-    found = fit(raw, errors)
-    content = {**dataclasses.asdict(found), 'matcher_sha256': model.matcher.sha256}
-    write_whole(options.folder / SCORES, json.dumps(content, indent=1).encode() + b'\n')
-    print(f'{found} of {len(raw)} matches, {np.mean(errors < RIGHT_PX):.1%} right: {options.folder / SCORES}')
+    calibration = fitted(found)
+    write_whole(options.folder / SCORES, json.dumps(record_of(calibration, model.matcher.sha256), indent=1).encode() + b'\n')
+    _, errors = joined(found)
+    easy = f'{sum(not part.layers for part in found)} of {options.pairs}'
+    print(f'{calibration} of {len(errors)} matches, {np.mean(errors < RIGHT_PX):.1%} right; {easy} pairs need no '
+          f'layer: {options.folder / SCORES}')
     return 0
 
 

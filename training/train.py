@@ -31,7 +31,7 @@ EXTRACTOR_SHARE = 1 / 3  # of the time
 TOY_EXTRACTOR = ExtractorSettings(64, 96, 4, 40, widths=(16, 16, 32, 32, 64))
 LIGHT_EXTRACTOR = ExtractorSettings(widths=(16, 32, 32, 64, 128))  # an eighth of the arithmetic, most of it saved at full size
 LIGHT_MATCHER = MatcherSettings(layers=4)  # the large one's first, with --initial
-TOY_MATCHER = MatcherSettings(64, 96, 8, 40, learning_rate=2e-3, layers=2, state=64)
+TOY_MATCHER = MatcherSettings(64, 96, 8, (40, 24), learning_rate=2e-3, layers=2, state=64)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -52,6 +52,9 @@ def parser() -> argparse.ArgumentParser:
                    '--networks both or extractor the extractor imitates what it was, or that of --like')
     p.add_argument('--standing', type=_share, default=0.0, help='share of the pairs with something that stands still in the image, '
                    'such as dirt, dots, blocks of JPEG or a part of the robot (default 0)')
+    p.add_argument('--still', type=_share, default=0.0, help='share of the pairs that a standing camera sees (default 0)')
+    p.add_argument('--keypoints', type=_counts, default=(640,), help='of a view of 512x384, a number for each step in turn: '
+                   '640,320,128 (default 640)')
     p.add_argument('--layers', type=_layers, help='of the matcher, instead of those of the model that is trained')
     p.add_argument('--distil', type=Path, help="a finished RUN or a model's folder, whose matcher of more layers is imitated")
     p.add_argument('--views', type=Path, help='folder of views.NN.tar with depth (training.rendered): a third of the pairs')
@@ -69,6 +72,13 @@ def _widths(words: str) -> tuple[int, ...]:
     if len(widths) != 5 or any(width < 8 or width % 8 for width in widths):
         raise argparse.ArgumentTypeError(f'{words}: give five multiples of 8, as 16,32,32,64,128')
     return widths
+
+
+def _counts(words: str) -> tuple[int, ...]:
+    counts = tuple(int(word) if word.isdecimal() else 0 for word in words.split(','))
+    if not all(counts):
+        raise argparse.ArgumentTypeError(f'{words}: give numbers of keypoints, as 640,320,128')
+    return counts
 
 
 def _share(word: str) -> float:
@@ -125,7 +135,9 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
         write_whole(options.out / 'extractor.weights.pt', read_tensors(options.model / 'extractor.safetensors'))
     group.wait()
     matcher = TOY_MATCHER if options.toy else LIGHT_MATCHER if options.light else MatcherSettings()
-    matcher = dataclasses.replace(matcher, standing=options.standing)
+    matcher = dataclasses.replace(matcher, standing=options.standing, still=options.still)
+    if not options.toy:
+        matcher = dataclasses.replace(matcher, keypoints=options.keypoints)
     if options.model and not options.toy:
         matcher = dataclasses.replace(matcher, layers=layers_of(load_file(options.model / 'matcher.safetensors')))
     if options.layers:

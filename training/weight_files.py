@@ -25,6 +25,11 @@ def first_layers(tensors: Mapping[str, Tensor], layers: int) -> dict[str, Tensor
     return {name: tensor for name, tensor in tensors.items() if kept(name)}
 
 
+def with_descriptor_assignment(untrained: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A LightGlue's `tensors`; where it has no assignment before its first layer, the untrained one."""
+    return {name: tensor for name, tensor in untrained.items() if name.startswith('descriptor_assignment.')} | dict(tensors)
+
+
 def write_network(path: Path, tensors: Mapping[str, NDArray[Any]], *, pair: str, network: str, licence: str,
                   half: bool = True) -> str:
     """Write one network of a model as a file that `load_model` takes, whole or not at all, and return the file's sha256.

@@ -46,7 +46,7 @@ def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 def _report(title: str, pairs: Sequence[PairLayers], config: MatcherConfig) -> dict[str, Any]:
     """Print the tables of a recording at a stride, and give their figures."""
     layers = len(pairs[0].results)
-    ends = EarlyExits.of(layers).ends
+    ends = EarlyExits.of(layers).after_layers
     chosen = choices(pairs, ends, config.depth_confidence)
     figures = {'after each layer': {f'{end}': summary(pairs, [end] * len(pairs)) for end in range(1, layers + 1)},
                'exits': {name: summary(pairs, exits) for name, exits in chosen.items()}}

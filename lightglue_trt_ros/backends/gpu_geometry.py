@@ -75,7 +75,7 @@ class GpuGeometry:
         rows, next_rows = self._indices[:, :total].astype(np.intp)
         reference_points, points, covariances = (part[:total].copy() for part in self._values)
         return Correspondences(matched, rows, next_rows, reference_points, points, covariances.reshape(-1, 2, 2),
-                               self._scores[:total, 0].copy(), quantile, inliers, second_quantile)
+                               self._scores[:total, 0].copy(), quantile, inliers, second_quantile, factor.tested_of(fitted))
 
 
 class DeviceLens(DeviceInput):

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..core.config import EngineSpec
-from ..core.early_exit import EarlyExits, stops
+from ..core.early_exit import EarlyExits, assignment_after, stops
 from ..core.types import NOT_FINITE, Features, HostFeatures, Matches, Thresholds, UInt8
 from ..networks.architecture import EXTRACTOR
 from ..networks.fp8_calibration import Calibration
@@ -66,19 +66,21 @@ class OnnxMatcher:
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds, *,
                     every: bool = True) -> Iterator[Matches]:
         """The matches at every exit, or from the first one at which enough points are confident."""
-        tensors, finite, heads = matcher_inputs(reference, current, thresholds), True, self.early_exits.heads
-        for number, stage in enumerate(self.early_exits.stages):
+        tensors, finite, exits = matcher_inputs(reference, current, thresholds), True, self.early_exits
+        if exits.at_zero and (every or thresholds.at_zero):
+            outputs = self.run(assignment_after(0), tensors)
+            yield Matches(_to_keep(outputs['matches0']), _to_keep(outputs['scores']), 0)
+        for stage, end in zip(exits.stages, exits.after_layers, strict=True):
             tensors |= self.run(stage, tensors)
             share = math.nan
-            if number < len(heads):
+            if end < exits.ends[-1]:
                 tensors['state'] = tensors['next_state']
                 share, mean = map(float, tensors['confidence'].numpy())
                 finite &= math.isfinite(mean)
                 if not every and not stops(share, thresholds.depth_confidence):
                     continue
-                tensors |= self.run(heads[number], tensors)
-            yield Matches(_to_keep(tensors['matches0']), _to_keep(tensors['scores']), self.early_exits.ends[number],
-                          '' if finite else NOT_FINITE, share)
+                tensors |= self.run(assignment_after(end), tensors)
+            yield Matches(_to_keep(tensors['matches0']), _to_keep(tensors['scores']), end, '' if finite else NOT_FINITE, share)
 
     def run(self, name: str, tensors: Tensors) -> Tensors:
         """Outputs of one of the graphs. Raises EngineError."""

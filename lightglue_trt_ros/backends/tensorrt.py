@@ -10,7 +10,8 @@ import itertools
 import math
 import weakref
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,6 +28,7 @@ from .gpu_refinement import GpuRefinement
 from .gpu_selection import GpuSelection
 from .tensorrt_engines import KEPT, DeviceFeatures, Engine, KeptDeviceFeatures, Slot, StagedMatcher, TensorType, load_engines
 
+Pair: TypeAlias = 'tuple[Slot, Slot]'  # of a reference and a current frame
 SLOTS = 3  # a camera's feature sets on the device: a keyframe, the frame before, the current one
 
 
@@ -49,7 +51,8 @@ class TensorRTBackend:
         self._slots: list[Slot] = []  # SLOTS for each camera, so that only pairs of one camera are matched, and captured
         self._free: list[list[Slot]] = []  # by camera
         self._kept: set[Slot] = set()  # of features that are kept
-        self._matched = False  # whether anything was, since the last extraction
+        self._first: Pair | None = None  # that was matched since the last extraction
+        self._tried = False  # whether the last match was one before the first layer
         self.cuda = Cuda()
         try:
             free = self.cuda.memory_mib()[0]
@@ -139,7 +142,8 @@ class TensorRTBackend:
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
         pair = self._slots_of(reference, current)
-        self._matcher.set_thresholds(thresholds)
+        for at_zero in (False, True):
+            self._matcher.set_thresholds(replace(thresholds, at_zero=at_zero))
         self.cuda.mark(self._marks['match'])
         return (self._matches(*reached) for reached in self._matcher.run_exits(lambda first, last: self._launch(pair, first, last)))
 
@@ -167,7 +171,7 @@ class TensorRTBackend:
             delattr(self, name)  # engines, arrays and events go before the context that they live in
         self.cuda.close()
 
-    def _slots_of(self, reference: Features, current: Features, *, refine: bool = False) -> tuple[Slot, Slot]:
+    def _slots_of(self, reference: Features, current: Features, *, refine: bool = False) -> Pair:
         self._check()
         if not isinstance(reference, DeviceFeatures) or not isinstance(current, DeviceFeatures):
             raise EngineError('TensorRT was given features of another backend: extract and match with the same one')
@@ -176,11 +180,13 @@ class TensorRTBackend:
             raise EngineError('points are refined in two frames of one size that extract_frame was given: extract them again')
         return reference.slot, current.slot
 
-    def _match(self, pair: tuple[Slot, Slot], thresholds: Thresholds, then: str = 'match') -> Matches:
-        again, self._matched = self._matched, True  # whether the frame was matched already, as with a right image
-        kind = pair[1].index // SLOTS, again
+    def _match(self, pair: Pair, thresholds: Thresholds, then: str = 'match') -> Matches:
+        self._first = self._first or pair
+        kind = pair[1].index // SLOTS, self._first != pair  # whether it was matched with another one already, as a right image is
         self._matcher.set_thresholds(thresholds)
-        self.cuda.mark(self._marks['match'])
+        if not (self._tried and self._first == pair):  # a try that was refused counts
+            self.cuda.mark(self._marks['match'])
+        self._tried = thresholds.at_zero
         return self._matches(*self._matcher.run(lambda first, last: self._launch(pair, first, last, then), thresholds, kind))
 
     def _extract(self, staging: Staged, image: UInt8, mask: UInt8 | None, kind: str,
@@ -192,7 +198,7 @@ class TensorRTBackend:
         slot = free.pop(0)
         features = DeviceFeatures(slot)
         weakref.finalize(features, free.append, slot).atexit = False  # also when what follows fails
-        slot.camera, self._matched = None, False
+        slot.camera, self._first, self._tried = None, None, False
         self.cuda.wait(self._marks['extracted'])  # the staging arrays may still be on their way
         np.copyto(staging.array, image)
         self.cuda.mark(self._marks['extract'])
@@ -238,7 +244,8 @@ class TensorRTBackend:
         Those of further cameras are captured as they are needed: few of all pairs and exits are.
         """
         image = np.zeros(self._image.array.shape, np.uint8)
-        self._matcher.set_thresholds(Thresholds())
+        for at_zero in (False, True):
+            self._matcher.set_thresholds(Thresholds(at_zero=at_zero))
         for _ in range(2):  # the first run of an engine cannot be captured
             features = [self.extract(image) for _ in range(SLOTS)]
             for first, last in self._matcher.spans():
@@ -250,9 +257,10 @@ class TensorRTBackend:
         points, count = pair[0].keypoints, self.spec.max_keypoints
         matches, _ = self.match_and_refine(pair[0], pair[1], Thresholds(), points)
         self.refine(pair[0], pair[1], matches.indices, points)
-        self.correspond(pair[0], pair[1], Thresholds(), Sought(points, np.zeros(count, np.bool_), None, 0.0))
+        for at_zero in {False, self.early_exits.at_zero}:
+            self.correspond(pair[0], pair[1], Thresholds(at_zero=at_zero), Sought(points, np.zeros(count, np.bool_), None, 0.0))
 
-    def _launch(self, pair: tuple[Slot, Slot], first: int, last: int, then: str = 'match') -> None:
+    def _launch(self, pair: Pair, first: int, last: int, then: str = 'match') -> None:
         """Match, and refine what matched, or find all correspondences, before anybody has seen it: one wait for all."""
         def work() -> None:
             self._matcher.enqueue(pair, first, last)
@@ -266,12 +274,12 @@ class TensorRTBackend:
             self._run((then, pair[0].index, pair[1].index, first, last), work)
         self.cuda.mark(self._marks['matched'])
 
-    def _refine(self, pair: tuple[Slot, Slot], matches: Addressed | None = None) -> None:
+    def _refine(self, pair: Pair, matches: Addressed | None = None) -> None:
         self._refiner.enqueue(pair, matches)
         self.cuda.receive(self._refiner.refined)
         self.cuda.receive(self._refiner.covariances)
 
-    def _correspond(self, pair: tuple[Slot, Slot]) -> None:
+    def _correspond(self, pair: Pair) -> None:
         refiner, matches, scores = self._refiner, self._matcher.results['matches0'], self._matcher.results['scores']
         camera = pair[1].camera
         refiner.enqueue(pair, matches)

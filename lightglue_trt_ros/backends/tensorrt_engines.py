@@ -23,6 +23,7 @@ SHARED = ('cosines', 'sines', 'projected', 'attended', 'tokens', 'final', 'match
 
 TensorType: TypeAlias = 'tuple[tuple[int, ...], np.dtype[Any]]'  # shape, dtype
 Launch = Callable[[int, int], None]  # stages first to last, and the assignment of the last
+BEFORE = -1  # in place of a last stage: none runs, and the assignment is that before the first layer
 
 
 class Engine:
@@ -133,12 +134,14 @@ class StagedMatcher:
     def __init__(self, cuda: Cuda, count: int, early_exits: EarlyExits, engines: Mapping[str, Engine]) -> None:
         """`count` rows of each image. Raises EngineError, also where the driver refuses the kernels, DeviceMemoryError."""
         self.cuda, self.early_exits, own_attention = cuda, early_exits, early_exits.blocks[0] in engines
-        names = early_exits.blocks if own_attention else early_exits.stages
-        self._engines, self._heads = [[engines[name] for name in part] for part in (names, early_exits.heads)]
-        first, last, exits = self._engines[0], self._engines[-1], len(early_exits.heads)
+        self._engines = [engines[name] for name in (early_exits.blocks if own_attention else early_exits.stages)]
+        self._layers = early_exits.after_layers  # that have run after each stage
+        early = (*((BEFORE,) if early_exits.at_zero else ()), *range(len(self._layers) - 1))
+        self._heads = {stage: engines[name] for stage, name in zip(early, early_exits.heads, strict=True)}
+        first, last, exits = self._engines[0], self._engines[-1], len(self._layers) - 1
         self._states = [cuda.device(*first.tensor('next_state')) for _ in range(exits + own_attention)]
         self._confidences = [cuda.staged((2,), np.float32) for _ in range(exits)]
-        self._scalars = {name: cuda.staged((1,), np.float32) for name in SCALARS}
+        self._scalars = {at_zero: {name: cuda.staged((1,), np.float32) for name in SCALARS} for at_zero in (False, True)}
         self.results = {'matches0': cuda.staged((count,), np.int32), 'scores': cuda.staged((count,), np.float32)}
         self._shared: dict[str, Addressed] = {}
         for engine, name in itertools.product(self._engines, SHARED):
@@ -148,7 +151,7 @@ class StagedMatcher:
         self._assignment = GpuAssignment(cuda, count, width, dtype) if width else None
         self._confidence = GpuConfidence(cuda, count, early_exits.ends[-1], dtype) if exits else None
         self._attention = GpuAttention(cuda, count, width) if own_attention else None
-        self._set: tuple[float, float] | None = None
+        self._set: dict[bool, tuple[float, float]] = {}
         self._guesses: dict[Hashable, int] = {}
 
     def run(self, launch: Launch, thresholds: Thresholds, kind: Hashable = None) -> tuple[int, bool]:
@@ -156,6 +159,10 @@ class StagedMatcher:
 
         The pair is guessed to be as easy as the last one of its `kind`.
         """
+        if thresholds.at_zero and BEFORE in self._heads:
+            launch(0, BEFORE)
+            self.cuda.synchronize()
+            return 0, True
         last_stage = len(self._confidences)
         first, last = 0, self._guesses.get(kind, last_stage) if thresholds.depth_confidence >= 0 else last_stage
         finite = True
@@ -170,37 +177,44 @@ class StagedMatcher:
             first, last = (last + 1, last + 1) if stop is None else (stop + 1, stop)  # on, or back: no stage, the assignment alone
         if thresholds.depth_confidence >= 0:
             self._guesses[kind] = last
-        return self.early_exits.ends[last], finite
+        return self._layers[last], finite
 
     def run_exits(self, launch: Launch) -> Iterator[tuple[int, bool, float]]:
         """Go from exit to exit, whatever is confident: as `run` says it, with the matches of that exit in `results` meanwhile.
 
-        Third comes the share of points that are confident there, NaN after the last layer.
+        Third comes the share of points that are confident there, NaN after the last layer and before the first.
         """
         finite = True
-        for stage, layers in enumerate(self.early_exits.ends):
+        if BEFORE in self._heads:
+            launch(0, BEFORE)
+            self.cuda.synchronize()
+            yield 0, True, math.nan
+        for stage, layers in enumerate(self._layers):
             launch(stage, stage)
             self.cuda.synchronize()
             finite &= all(map(_finite, self._confidences[stage:stage + 1]))
             yield layers, finite, float(self._confidences[stage].array[0]) if stage < len(self._confidences) else math.nan
 
     def enqueue(self, pair: tuple[Slot, Slot], first: int, last: int) -> None:
-        """Enqueue stages `first` to `last`, none where first > last, the assignment after `last`, and what comes to the host."""
+        """Enqueue stages `first` to `last`, none where first > last, the assignment after `last`, and what comes to the host.
+
+        `last` may be BEFORE.
+        """
         for stage in range(first, last + 1):
             tensors = self._tensors(pair, stage)
             self._enqueue_stage(stage, tensors)
             if self._confidence is not None and stage < len(self._confidences):
-                self._confidence.enqueue(self.early_exits.ends[stage], tensors['tokens'], (tensors['scores0'], tensors['scores1']),
+                self._confidence.enqueue(self._layers[stage], tensors['tokens'], (tensors['scores0'], tensors['scores1']),
                                          tensors['detection_threshold'], self._confidences[stage])
                 self.cuda.receive(self._confidences[stage])
-        tensors = self._tensors(pair, last + 1)
-        if last < len(self._heads):
+        tensors = self._tensors(pair, last + 1, at_zero=last == BEFORE)
+        if last in self._heads:
             self._heads[last].enqueue(tensors, self.cuda.stream)
         if self._assignment is not None:
             names = 'final', 'matchability', 'detection_threshold', 'match_threshold', 'matches0', 'scores'
             final, matchability, *rest = (tensors[name] for name in names)
             self._assignment.enqueue(final, matchability, (tensors['scores0'], tensors['scores1']), *rest,
-                                     least=EARLY_MATCH_SCORE if last < len(self._heads) else 0.0)
+                                     least=EARLY_MATCH_SCORE if last in self._heads else 0.0)
         for result in self.results.values():
             self.cuda.receive(result)
 
@@ -222,36 +236,37 @@ class StagedMatcher:
 
     def spans(self) -> list[tuple[int, int]]:
         """Every (first, last) that `run` may launch."""
-        count = len(self.early_exits.stages)
-        return [*((0, last) for last in range(count)), *((last, last) for last in range(1, count)),
+        count = len(self._layers)
+        before = [(0, BEFORE)] if BEFORE in self._heads else []
+        return [*before, *((0, last) for last in range(count)), *((last, last) for last in range(1, count)),
                 *((last + 1, last) for last in range(count - 1))]
 
     def set_thresholds(self, thresholds: Thresholds) -> None:
-        """Upload the thresholds that the engines read, where they changed."""
-        wanted = thresholds.match, thresholds.detection
-        if wanted == self._set:
+        """Upload the thresholds of the exit before the first layer, or of the others, where they changed."""
+        wanted, scalars = (thresholds.match, thresholds.detection), self._scalars[thresholds.at_zero]
+        if wanted == self._set.get(thresholds.at_zero):
             return
         self.cuda.synchronize()  # the staging arrays may still be on their way
         for name, value in zip(SCALARS, wanted, strict=True):
-            self._scalars[name].array[0] = value
-            self.cuda.send(self._scalars[name])
-        self._set = wanted
+            scalars[name].array[0] = value
+            self.cuda.send(scalars[name])
+        self._set[thresholds.at_zero] = wanted
 
     def enqueue_plainly(self, pair: tuple[Slot, Slot]) -> dict[str, tuple[Any, Callable[[], None]]]:
         """Each engine's execution context, and a function that enqueues only that engine: for profilers."""
-        stages = range(len(self.early_exits.stages))
+        stages = range(len(self._layers))
         if self._attention is None:
             numbered = list(zip(self.early_exits.stages, stages, strict=True))
         else:
-            numbered = [(name, next(stage for stage in stages if row <= 2 * self.early_exits.ends[stage]))
+            numbered = [(name, next(stage for stage in stages if row <= 2 * self._layers[stage]))
                         for row, name in enumerate(self.early_exits.blocks)]
-        numbered += zip(self.early_exits.heads, stages[1:], strict=True)
+        numbered += zip(self.early_exits.heads, (last + 1 for last in self._heads), strict=True)
         return {name: (engine.context, partial(engine.enqueue, self._tensors(pair, stage), self.cuda.stream))
-                for (name, stage), engine in zip(numbered, [*self._engines, *self._heads], strict=True)}
+                for (name, stage), engine in zip(numbered, [*self._engines, *self._heads.values()], strict=True)}
 
-    def _tensors(self, pair: tuple[Slot, Slot], stage: int) -> dict[str, Addressed]:
+    def _tensors(self, pair: tuple[Slot, Slot], stage: int, *, at_zero: bool = False) -> dict[str, Addressed]:
         """Everything that `stage`, or the assignment before it, may read and write."""
-        tensors: dict[str, Addressed] = {**self._shared, **self._scalars, **self.results}
+        tensors: dict[str, Addressed] = {**self._shared, **self._scalars[at_zero], **self.results}
         tensors |= {f'{name}{side}': tensor for side, slot in enumerate(pair) for name, tensor in slot.tensors.items()}
         if 0 < stage <= len(self._states):
             tensors['state'] = self._states[stage - 1]

@@ -28,7 +28,10 @@ class Backend(Protocol):
         """
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
-        """Mutual matches of the reference's rows, after the layers that `thresholds.depth_confidence` needs. Raises EngineError."""
+        """Mutual matches of the reference's rows, after the layers that `thresholds.depth_confidence` needs. Raises EngineError.
+
+        With `thresholds.at_zero` after none, where `early_exits.at_zero`.
+        """
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
         """The matches at each of `early_exits.ends`, with the share of confident points; each exit runs when it is asked for.

@@ -140,6 +140,11 @@ class MatcherConfig:
         """As the matcher's graph takes them."""
         return Thresholds(scores.raw(self.match_threshold), self.detection_threshold, self.depth_confidence)
 
+    def thresholds_at_zero(self, scores: ScoreCalibration) -> Thresholds:
+        """The same for the exit before the first layer."""
+        raw = scores.after(0).raw(self.match_threshold)
+        return Thresholds(raw, self.detection_threshold, self.depth_confidence, at_zero=True)
+
 
 def check_setting(field: dataclasses.Field[Any], value: Any) -> None:
     """Raise ConfigError unless `value` has the type of the field's default and lies in its range or choices."""

@@ -41,6 +41,7 @@ class Correspondences(NamedTuple):
     quantile: float  # of the squared distances of inliers to their epipolar lines, over their variances: for VarianceFactor
     inliers: int
     second_quantile: float = math.inf  # the same for the geometry that fits second best
+    tested: int = 0  # matches that inliers are of
 
     def without(self, foreign: NDArray[np.bool_]) -> Correspondences:
         """Those where `foreign` (M + C,) is false."""
@@ -92,4 +93,4 @@ def correspond(sought: Sought, answer: Matches, keypoints: Float32, size: Size, 
         np.concatenate([before, sought.points.take(more.rows, axis=0)]), np.concatenate([matched.points, more.refined.points]),
         np.concatenate([matched.covariances, more.refined.covariances]),
         np.concatenate([scores, np.zeros(len(more.rows), np.float32)]), fit.quantile, fit.inliers,
-        fit.second_quantile)
+        fit.second_quantile, fit.tested)

@@ -1,4 +1,7 @@
-"""Early exits: where LightGlue may stop, and when (Lindenberger et al., LightGlue, ICCV 2023, section 3.3)."""
+"""Early exits: where LightGlue may stop, and when (Lindenberger et al., LightGlue, ICCV 2023, section 3.3).
+
+Exit 0 stands before the first layer: it matches descriptors as the extractor gives them. `depth_zero` decides about it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from dataclasses import dataclass
 from ..utils.errors import ConfigError
 
 LAYERS = 6  # of the default model
-PUBLISHED = (4, 5, 6, 9)  # layers that have run at each exit of the published network; why: docs/experiments.md
+PUBLISHED = (0, 4, 5, 6, 9)  # layers that have run at each exit of the published network; why: docs/experiments.md
 ALL_LAYERS = -1.0  # a depth_confidence that never stops early
 EARLY_MATCH_SCORE = 0.25  # least score of a match at an early exit, whose weak ones are more often wrong (docs/experiments.md)
 DEPTH_CONFIDENCE = 0.97  # share of confident points that stops; published: 0.95, which loses matches three frames apart
@@ -17,33 +20,43 @@ DEPTH_CONFIDENCE = 0.97  # share of confident points that stops; published: 0.95
 
 @dataclass(frozen=True)
 class EarlyExits:
-    """The matcher as a chain of stages, with an exit after each; one stage of all layers is the network as a whole.
+    """The matcher as a chain of stages, with an exit after each, and one before the first where the ends begin with 0.
 
-    Raises ConfigError unless the ends ascend.
+    One stage of all layers is the network as a whole. Raises ConfigError unless the ends ascend, and some layer runs at the last.
     """
 
-    ends: tuple[int, ...] = (3, 4, LAYERS)  # layers that have run at each exit, all at the last
+    ends: tuple[int, ...] = (0, 3, 4, LAYERS)  # layers that have run at each exit, all at the last
 
     def __post_init__(self) -> None:
-        if not self.ends or any(not low < high for low, high in itertools.pairwise((0, *self.ends))):
+        if not self.spans or any(not low < high for low, high in itertools.pairwise((-1, *self.ends))):
             raise ConfigError(f'the stages end after layers {self.ends}: give ascending numbers, the last one the number of layers')
 
     @classmethod
     def of(cls, layers: int) -> EarlyExits:
         """The usual exits of a network of so many layers: those of the published one, in proportion."""
-        return cls(tuple(sorted({max(1, math.floor(layers * end / PUBLISHED[-1] + 0.5)) for end in PUBLISHED})))
+        return cls(tuple(sorted({max(min(1, end), math.floor(layers * end / PUBLISHED[-1] + 0.5)) for end in PUBLISHED})))
+
+    @property
+    def at_zero(self) -> bool:
+        """Whether there is an exit before the first layer."""
+        return self.ends[0] == 0
+
+    @property
+    def after_layers(self) -> tuple[int, ...]:
+        """The ends of all stages: the exits without that before the first layer."""
+        return tuple(end for end in self.ends if end)
 
     @property
     def stages(self) -> tuple[str, ...]:
         """The stages' graphs, first to last: matcher for one alone, else matcher-1-4, matcher-5 and so on, by their layers."""
-        if len(self.ends) == 1:
+        if len(self.spans) == 1:
             return ('matcher',)
         return tuple(f'matcher-{first + 1}-{end}' if first + 1 < end else f'matcher-{end}' for first, end in self.spans)
 
     @property
     def heads(self) -> tuple[str, ...]:
         """The assignments of the early exits, in their order; the last stage brings its own."""
-        return tuple(f'assignment-{end}' for end in self.ends[:-1])
+        return tuple(map(assignment_after, self.ends[:-1]))
 
     def graphs(self, own_attention: bool = False) -> tuple[str, ...]:
         """The matcher's graphs, cut at each attention where that is a kernel of ours."""
@@ -52,7 +65,7 @@ class EarlyExits:
     @property
     def spans(self) -> tuple[tuple[int, int], ...]:
         """The layers of each stage: from the first, counted from 0, to before the second."""
-        return tuple(itertools.pairwise((0, *self.ends)))
+        return tuple(itertools.pairwise((0, *self.after_layers)))
 
     @property
     def blocks(self) -> tuple[str, ...]:
@@ -60,9 +73,14 @@ class EarlyExits:
         return ('start', *(f'{name}-{layer}' for layer in range(1, self.ends[-1] + 1) for name in ('self', 'cross')))
 
     def __str__(self) -> str:
-        """For people: all 9 layers, or exits after 4, 5, 6 and 9 layers."""
+        """For people: all 9 layers, or exits after 0, 4, 5, 6 and 9 layers."""
         *early, last = self.ends
         return f'exits after {", ".join(map(str, early))} and {last} layers' if early else f'all {last} layers'
+
+
+def assignment_after(layers: int) -> str:
+    """Name of the assignment of an early exit."""
+    return f'assignment-{layers}'
 
 
 def confidence_threshold(layer: int, layers: int) -> float:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +17,7 @@ from .cameras import Intrinsics, StereoRig
 from .config import MatcherConfig
 from .correspondences import Correspondences, Sought, correspond
 from .depth import DepthImage, locate
+from .depth_zero import DepthZero, enough, is_sure
 from .epipolar_check import RightImage, check_epipolar
 from .geometry import Size, resize_gray, size_of, size_text, to_original, unit_of
 from .keyframes import Keyframes, match_keyframes
@@ -25,7 +28,7 @@ from .static_points import Judged, StaticPoints
 from .timing import Stopwatch
 from .track_propagation import MAX_SIGMA_PX
 from .tracks import TrackCounter, Tracks
-from .types import Features, Float32, FrameMatches, Rows, Thresholds, UInt8, largest_sigmas
+from .types import Features, Float32, FrameMatches, Matches, Rows, Thresholds, UInt8, largest_sigmas
 
 
 @dataclass
@@ -57,6 +60,14 @@ class _Frame:
         return self.pyramid is not None or self.in_backend
 
 
+class _Found(NamedTuple):
+    """A frame's correspondences with its reference."""
+
+    answer: Matches
+    correspondences: Correspondences
+    judged: Judged
+
+
 class FrameMatcher:
     """Matches every frame with its reference, extracting each frame once.
 
@@ -77,6 +88,7 @@ class FrameMatcher:
         self._last_stamp: float | None = None
         self._counter = counter or TrackCounter()
         self._variance_factor = VarianceFactor()
+        self._depth_zero = DepthZero()
         self._camera: Intrinsics | None = None
         self._refiner = refining_backend(backend)
         self.static_points, self._static_between = (StaticPoints(backend.spec.size, config.static_points) for _ in range(2))
@@ -210,20 +222,10 @@ class FrameMatcher:
         """
         sought = Sought(reference.points, reference.tracks.may_miss(self.config.carry_frames), current.mask,
                         self._variance_factor.fit_limit, self._camera)
-        refiner, features = self._refiner_of(reference, current), (reference.features, current.features)
-        if refiner is not None:
-            answer, correspondences = refiner.correspond(*features, self._thresholds, sought)
-        else:
-            answer, correspondences = self.backend.match(*features, self._thresholds), None
-        clock.lap('match')
-        if correspondences is None:
-            answer = answer.finite(reference.points, current.points)
-            refined = None if refiner is None else refiner.refine(*features, answer.indices, reference.points)
-            correspondences = correspond(sought, answer, current.points, current.size, current.unit,
-                                         partial(self._refine, reference, current, refined))
-        if current.can_be_refined:
-            clock.lap('place')
-        correspondences, judged = self._of_the_scene(correspondences, current)
+        found, refused = self._find_at_zero(reference, current, sought, clock) if self._tries_zero() else (None, '')
+        answer, correspondences, judged = found or self._find(reference, current, sought, self._thresholds, clock)
+        if judged.foreign is not None and self.config.static_points != 'keep':
+            correspondences = correspondences.without(judged.foreign)
         rows, next_rows = correspondences.rows, correspondences.next_rows
         of_reference, tracks = reference.tracks.follow(rows, next_rows, correspondences.matched, len(answer.indices), self._counter)
         current.tracks = tracks
@@ -232,21 +234,64 @@ class FrameMatcher:
         self._variance_factor.add(correspondences.quantile, correspondences.inliers, correspondences.second_quantile)
         matches = FrameMatches(
             current.stamp, reference.stamp, correspondences.points, correspondences.reference_points,
-            self.backend.score_calibration.probability(correspondences.scores),
+            self.backend.score_calibration.after(answer.layers).probability(correspondences.scores),
             tracks.ids.take(next_rows).astype(np.uint32), tracks.lengths.take(next_rows).astype(np.uint32),
             correspondences.covariances * np.float32(self._variance_factor.value), tracks.missed.take(next_rows).astype(np.uint8),
-            clock.laps, answer.layers, answer.note)
+            clock.laps, answer.layers, '; '.join(filter(None, (refused, answer.note))))
         return matches, next_rows, of_reference, judged
 
-    def _of_the_scene(self, correspondences: Correspondences, current: _Frame) -> tuple[Correspondences, Judged]:
-        """Without those that stand still while the camera moves."""
+    def _find(self, reference: _Frame, current: _Frame, sought: Sought, thresholds: Thresholds, clock: Stopwatch) -> _Found:
+        """Match by the layers that the pair needs."""
+        answer, correspondences = self._answer(reference, current, sought, thresholds)
+        clock.lap('match')
+        return self._complete(reference, current, sought, answer, correspondences, clock)
+
+    def _find_at_zero(self, reference: _Frame, current: _Frame, sought: Sought, clock: Stopwatch) -> tuple[_Found | None, str]:
+        """Match before the first layer; where that is not enough None, and the note of its answer.
+
+        The fit may be an unlikely one: it is not tried again from samples, which takes long, as its few inliers refuse it.
+        """
+        found, thresholds = None, self.config.thresholds_at_zero(self.backend.score_calibration)
+        sought = sought._replace(fit_limit=math.inf)
+        answer, correspondences = self._answer(reference, current, sought, thresholds)
+        clock.lap('match')
+        valid0, valid1 = (frame.features.scores > thresholds.detection for frame in (reference, current))
+        numbers = int(np.count_nonzero(valid0)), int(np.count_nonzero(valid1))
+        if enough(int(np.count_nonzero(answer.indices >= 0)), numbers, len(answer.indices)):
+            found = self._complete(reference, current, sought, answer, correspondences, clock)
+            keypoints = reference.points[:len(valid0)][valid0]
+            found = found if is_sure(found.correspondences, found.judged.foreign, keypoints, current.size) else None
+        self._depth_zero.learn(found is not None)
+        return found, '' if found else answer.note
+
+    def _tries_zero(self) -> bool:
+        """Whether the next pair may need no layer."""
+        return self.backend.early_exits.at_zero and self.config.depth_confidence >= 0 and self._depth_zero.due()
+
+    def _answer(self, reference: _Frame, current: _Frame, sought: Sought,
+                thresholds: Thresholds) -> tuple[Matches, Correspondences | None]:
+        """Matches, and correspondences where the backend finds them."""
+        refiner, features = self._refiner_of(reference, current), (reference.features, current.features)
+        if refiner is not None:
+            return refiner.correspond(*features, thresholds, sought)
+        return self.backend.match(*features, thresholds), None
+
+    def _complete(self, reference: _Frame, current: _Frame, sought: Sought, answer: Matches,
+                  correspondences: Correspondences | None, clock: Stopwatch) -> _Found:
+        """Correspondences by the host, where the backend has found none, and what stands still among them."""
+        if correspondences is None:
+            refiner, features = self._refiner_of(reference, current), (reference.features, current.features)
+            answer = answer.finite(reference.points, current.points)
+            refined = None if refiner is None else refiner.refine(*features, answer.indices, reference.points)
+            correspondences = correspond(sought, answer, current.points, current.size, current.unit,
+                                         partial(self._refine, reference, current, refined))
+        if current.can_be_refined:
+            clock.lap('place')
         if self.config.reference == 'keyframe':  # the rows before are always its own
             self.static_points.forget_tracks()
         judged = self.static_points.judge(correspondences.rows, correspondences.next_rows, correspondences.reference_points,
                                           correspondences.points, current.size, current.unit)
-        if judged.foreign is not None and self.config.static_points != 'keep':
-            correspondences = correspondences.without(judged.foreign)
-        return correspondences, judged
+        return _Found(answer, correspondences, judged)
 
     def _match_right(self, matches: FrameMatches, left: _Frame, right: _Frame, rig: StereoRig, rows: Rows) -> FrameMatches:
         """Find the left frame's matches, whose points are its `rows` (M,), in the right image.

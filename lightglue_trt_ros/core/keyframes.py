@@ -95,8 +95,8 @@ class Keyframes:
 
 def match_keyframes(backend: Backend, config: MatcherConfig, reference: Keyframe, current: Keyframe) -> FrameMatches:
     """Matches of two keyframes, refined on the host: no image is extracted. Raises EngineError."""
-    calibration = backend.score_calibration
-    answer = backend.match(reference.features, current.features, config.thresholds(calibration))
+    answer = backend.match(reference.features, current.features, config.thresholds(backend.score_calibration))
+    calibration = backend.score_calibration.after(answer.layers)
     answer = answer.finite(reference.keypoints, current.keypoints)
     rows = np.flatnonzero(answer.indices >= 0)
     current_rows = answer.indices.take(rows).astype(np.intp)

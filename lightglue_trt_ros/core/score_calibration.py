@@ -15,6 +15,11 @@ class ScoreCalibration:
 
     a: float = 1.0
     b: float = 1.0
+    before_layers: ScoreCalibration | None = None  # of matches at exit 0; None: the same
+
+    def after(self, layers: int) -> ScoreCalibration:
+        """The calibration of matches after so many layers."""
+        return self if layers or self.before_layers is None else self.before_layers
 
     def probability(self, raw: Float32) -> Float32:
         """Of raw scores in [0, 1]; 0, which propagated points have, stays 0."""

@@ -95,7 +95,7 @@ class StaticPoints:
         foreign[still] = stays & (np.linalg.norm(expected, axis=1) > EXPECTED_PX * unit)
         many = self.pattern.blocked or np.count_nonzero(foreign) > NOTABLE * len(rows)
         return Judged(foreign, float(np.median(np.linalg.norm(model.at(before), axis=1))) / unit if many else 0.0,
-                      (next_rows[still][stays], anchors[stays], expected[stays]), _per_cell(after[foreign], size))
+                      (next_rows[still][stays], anchors[stays], expected[stays]), per_cell(after[foreign], size))
 
     def _since(self, rows: Rows, before: Float32, model: _Motion) -> tuple[Float32, Float32]:
         """Where points (N, 2) began to stand, and how far (N, 2) the others have moved there since."""
@@ -208,12 +208,12 @@ def _motion(before: Float32, after: Float32, moving: NDArray[np.bool_], unit: fl
 
 def _camera_moves(points: Float32, standing: NDArray[np.bool_], agreeing: NDArray[np.bool_], size: Size) -> bool:
     """Whether what moves is seen all over the image, or through what stands; else something moves before a camera that stands."""
-    every, some = (np.count_nonzero(_per_cell(part, size) > 1) for part in (points, points[agreeing]))
+    every, some = (np.count_nonzero(per_cell(part, size) > 1) for part in (points, points[agreeing]))
     apart = (points[agreeing].std(axis=0) / (size[1], size[0])).min()
     return bool(apart > APART and some >= SPREAD * every) or _interleaved(points[agreeing], points[standing])
 
 
-def _per_cell(points: Float32, size: Size) -> NDArray[np.intp]:
+def per_cell(points: Float32, size: Size) -> NDArray[np.intp]:
     """How many points (N, 2) are in each cell of GRID, row by row."""
     columns, rows = np.clip((points * (GRID[1] / size[1], GRID[0] / size[0])).astype(np.intp), 0, (GRID[1] - 1, GRID[0] - 1)).T
     return np.bincount(rows * GRID[1] + columns, minlength=GRID[0] * GRID[1])

@@ -31,7 +31,7 @@ def usual_period(stamps: Iterable[float], share: float = 0.5) -> float:
 
 
 class Stopwatch:
-    """Wall milliseconds between laps, by name."""
+    """Wall milliseconds between laps, by name; laps of one name add up."""
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
@@ -40,7 +40,7 @@ class Stopwatch:
     def lap(self, name: str) -> None:
         """Name the time since the last lap, or since the start."""
         now = time.perf_counter()
-        self.laps[name] = (now - self._last) * 1e3
+        self.laps[name] = self.laps.get(name, 0.0) + (now - self._last) * 1e3
         self._last = now
 
     @property

@@ -58,6 +58,7 @@ class Thresholds:
     match: float = 0.1  # least raw score of a match, see ScoreCalibration
     detection: float = 0.0005  # least SuperPoint score of a keypoint
     depth_confidence: float = ALL_LAYERS  # share of confident points that stops LightGlue early
+    at_zero: bool = False  # take the exit before the first layer, whatever is confident: for backends that have it
 
 
 @dataclass(frozen=True)

@@ -66,6 +66,11 @@ class Parity:
     pairs: int
     exits: tuple[ExitParity, ...]  # first to last
 
+    @property
+    def judged(self) -> tuple[ExitParity, ...]:
+        """The exits without one before the first layer that gives no matches: it is never taken."""
+        return tuple(each for each in self.exits if each.layers or each.matches >= _LEAST_MATCHES)
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON: NaN is None."""
         def plain(values: Any) -> dict[str, Any]:
@@ -101,7 +106,7 @@ def failures(result: Parity, precision: str) -> list[str]:
     failed = [] if result.finite else ['the engines gave NaN or infinity']
     failed += [f'the reference found {each.matches} matches after {each.layers} layers and {result.keypoints} keypoints in '
                f'{result.pairs} pairs, too few to judge by: give other frames with --frames'
-               for each in result.exits if each.matches < _LEAST_MATCHES]
+               for each in result.judged if each.matches < _LEAST_MATCHES]
     for name, value, sense, limit in _figures(result, precision):
         if sense == '>=' and value < limit:
             failed.append(f'{name} is {value:.4f}, at least {limit} is needed')
@@ -115,7 +120,7 @@ def rows(result: Parity, precision: str) -> list[tuple[str, str, str]]:
     table = [(name, 'not on the host' if sense == '>=' and math.isnan(value) else f'{value:.4f}', f'{sense} {limit}')
              for name, value, sense, limit in _figures(result, precision)]
     table += [(f'matches of the reference after {each.layers} layers', str(each.matches), f'>= {_LEAST_MATCHES}')
-              for each in result.exits]
+              for each in result.judged]
     return [*table, ('finite', 'yes' if result.finite else 'no', 'yes'), ('pairs', str(result.pairs), ''),
             ('keypoints of the reference', str(result.keypoints), '')]
 
@@ -125,7 +130,7 @@ def _figures(result: Parity, precision: str) -> Iterator[tuple[str, float, str, 
     limits = LIMITS[precision]
     yield 'keypoint overlap', result.keypoint_overlap, '>=', limits.keypoint_overlap
     yield 'descriptor cosine', result.descriptor_cosine, '>=', limits.descriptor_cosine
-    for each in result.exits:
+    for each in result.judged:
         yield f'match agreement after {each.layers} layers', each.match_agreement, '>=', limits.match_agreement
         yield f'score error after {each.layers} layers', each.score_error, '<=', limits.score_error
 

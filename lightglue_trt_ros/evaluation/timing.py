@@ -39,8 +39,8 @@ class StageTimes:
 
 
 def measure_stages(backend: Backend, config: MatcherConfig, frames: Iterator[UInt8]) -> StageTimes:
-    """Run `frames` through FrameMatcher."""
-    matcher = FrameMatcher(backend, config)
+    """Run `frames` through FrameMatcher; on a GPU `gpu` is its own time, copies and tries before the first layer included."""
+    matcher, device_ms = FrameMatcher(backend, config), getattr(backend, 'device_ms', None)
     stages: dict[str, list[float]] = {}
     layers: list[int] = []
     for i, image in enumerate(frames):
@@ -49,7 +49,9 @@ def measure_stages(backend: Backend, config: MatcherConfig, frames: Iterator[UIn
         if matches is not None:
             elapsed = (time.perf_counter() - started) * 1e3
             layers.append(matches.layers)
-            for name, value in {**matches.stage_ms, 'frame': elapsed}.items():
+            spent = device_ms() if device_ms else {}
+            gpu = {'gpu': spent['extract'] + spent['match']} if spent else {}
+            for name, value in {**matches.stage_ms, **gpu, 'frame': elapsed}.items():
                 stages.setdefault(name, []).append(value)
     return StageTimes(stages, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, layers)
 
@@ -94,7 +96,8 @@ def device_times(engines: TensorRTBackend, frames: Iterator[UInt8]) -> dict[str,
     """The GPU's milliseconds per frame, by stage and together, copies included.
 
     `extract` also resizes the frame and makes its pyramid. `place` is refinement and geometry: correspondences less matches.
-    Points are searched without a match where the pair before matched them.
+    `match` has all layers; `at exit 0` is what is left of `together` without any. Points are searched without a match where the
+    pair before matched them.
     """
     engine = engines.spec.image_height, engines.spec.image_width
     previous, sought, times = None, None, defaultdict(list)
@@ -105,7 +108,11 @@ def device_times(engines: TensorRTBackend, frames: Iterator[UInt8]) -> dict[str,
             by_stage = engines.device_ms()
             engines.correspond(previous, current, Thresholds(), sought)
             by_stage['place'] = engines.device_ms()['match'] - by_stage['match']
-            for name, value in {**by_stage, 'together': sum(by_stage.values())}.items():
+            by_stage['together'] = sum(by_stage.values())
+            if engines.early_exits.at_zero:
+                engines.correspond(previous, current, Thresholds(at_zero=True), sought)
+                by_stage['at exit 0'] = by_stage['extract'] + engines.device_ms()['match']
+            for name, value in by_stage.items():
                 times[name].append(value)
             matched[indices[indices >= 0]] = True
         previous, sought = current, Sought(to_original(current.keypoints, engine, size_of(image)), matched, None, 0.0)

@@ -18,6 +18,7 @@ EXTRACTOR, MATCHER = NETWORKS = ('extractor', 'matcher')
 CELL = 8  # of SuperPoint: pixels per side of a descriptor cell
 BORDER = 4  # keypoints closer to the image's edge are dropped
 BLOCK = 4  # at most one survivor of NMS stands in a BLOCK x BLOCK square, as BLOCK is no more than the radius of NMS
+DESCRIPTOR_HEAD = 'descriptor_assignment'  # of a matcher, by name of its tensors: the assignment before the first layer
 HEAD_DIM = 64  # channels of an attention head; a matcher as wide as w has w / 64 heads
 _ENCODER = tuple(f'conv{stage}{half}' for stage in range(1, 5) for half in 'ab')
 _CELL_CLASSES = 65  # the pixels of a cell, and "no keypoint here"
@@ -92,6 +93,10 @@ def _check_matcher(tensors: _Tensors) -> None:
         raise WeightsError(f'{tensors.what}: a matcher {width} channels wide has no whole number of heads of {HEAD_DIM}')
     if 'input_proj.weight' in tensors.tensors:
         tensors.layer('input_proj', tensors.check('input_proj.weight', None, None)[1], width)
+    if any(name.startswith(f'{DESCRIPTOR_HEAD}.') for name in tensors.tensors):  # else there is an untrained one
+        descriptors = descriptors_for(tensors.tensors)
+        tensors.layer(f'{DESCRIPTOR_HEAD}.final_proj', descriptors, width)
+        tensors.layer(f'{DESCRIPTOR_HEAD}.matchability', descriptors, 1)
     tensors.check('posenc.Wr.weight', HEAD_DIM // 2, 2)
     layers = layers_of(tensors.tensors)
     for layer in range(layers):

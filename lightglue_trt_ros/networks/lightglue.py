@@ -45,6 +45,8 @@ def lightglue_stages(spec: EngineSpec, weights: Weights, early_exits: EarlyExits
                      mask_attention: bool = False) -> dict[str, onnx.ModelProto]:
     """The matcher's graphs by the names of `early_exits`: `lightglue` cut into stages, and an assignment for each early exit.
 
+    The assignment of exit 0 takes the descriptors, as the first stage does, and nothing of the layers.
+
     A stage that is not the last gives `next_state` (2, K, width), the `state` of the next one and of its exit's assignment, and
     `confidence` float32 (2,): the share of confident points, and the mean logit, NaN where one is NaN. The first also gives
     `cosines` and `sines` (2, 1, K, 64), the encoded positions. `calibration` is as in `lightglue`; its basis is that of `state`, so
@@ -115,15 +117,15 @@ class _LightGlue:
             x = self.self_attend(layer, x, rotation, bias)
             x = self.cross_attend(layer, x, None if bias is None else self.swap(bias))
         if end == self.layers:
-            return self._assigned(inputs, end, x, log_assignment) if assigned else self._model(inputs, self.projections(end - 1, x))
+            return self._assigned(inputs, end, x, log_assignment) if assigned else self._model(inputs, self.projections(end, x))
         exits = {'confidence': self.confident(end - 1, x, self.valid(inputs))} if assigned else {'tokens': self.tokens(end - 1, x)}
         return self._model(inputs, outputs | {'next_state': x} | exits)
 
     def head(self, end: int, *, assigned: bool = True) -> onnx.ModelProto:
         """The assignment after `end` layers, without matches below EARLY_MATCH_SCORE, which are more often wrong there."""
-        inputs = self._inputs('state')
-        x = inputs['state']
-        return self._assigned(inputs, end, x) if assigned else self._model(inputs, self.projections(end - 1, x))
+        inputs = self._inputs('state') if end else self._inputs('descriptors0', 'descriptors1')
+        x = inputs['state'] if end else self.stack(*inputs.values())
+        return self._assigned(inputs, end, x) if assigned else self._model(inputs, self.projections(end, x))
 
     def start(self) -> onnx.ModelProto:
         """The part before the first attention."""
@@ -141,7 +143,7 @@ class _LightGlue:
         if name == 'self':
             return self._model(inputs, {'next_state': x, 'projected': self.projected(layer, 'cross', x)})
         if layer + 1 == self.layers:
-            return self._model(inputs, self.projections(layer, x))
+            return self._model(inputs, self.projections(self.layers, x))
         outputs = {'next_state': x, 'projected': self.projected(layer + 1, 'self', x)}
         return self._model(inputs, outputs | ({'tokens': self.tokens(layer, x)} if an_exit else {}))
 
@@ -159,16 +161,16 @@ class _LightGlue:
         whole = Linear(np.concatenate([part.weight for part in parts]), np.concatenate([part.bias for part in parts]))
         return self.rounding.linear(x, whole)
 
-    def projections(self, layer: int, x: Var) -> dict[str, Var]:
-        """Inputs of the assignment: the matchability's FP32 logits without their last axis."""
-        head = self.net.heads[layer]
+    def projections(self, end: int, x: Var) -> dict[str, Var]:
+        """Inputs of the assignment after `end` layers: the matchability's FP32 logits without their last axis."""
+        head = self.net.head_after(end)
         matchability = self.op.squeeze(self.typed.exact(self.rounding.linear(x, head.matchability)), self.op.const(np.array([2])))
         return {'final': self.rounding.linear(x, head.final), 'matchability': matchability}
 
     def _assigned(self, inputs: dict[str, Var], end: int, x: Var, log_assignment: bool = False) -> onnx.ModelProto:
         valid = self.valid(inputs)
         inputs |= self._inputs('match_threshold')
-        assignment = self.assign(end - 1, x, valid)
+        assignment = self.assign(end, x, valid)
         threshold = inputs['match_threshold']
         if end < self.layers:
             threshold = self.op.max([threshold, self.op.const(np.float32(EARLY_MATCH_SCORE))])
@@ -237,10 +239,10 @@ class _LightGlue:
         update, = self.rounding.linears(member(layer, name, 'update'), self.gelu(hidden), block.update)
         return op.add(x, update)
 
-    def assign(self, layer: int, x: Var, valid: Var) -> Var:
-        """Log of the soft partial assignment, FP32 (K, K) (equation 6 of the paper)."""
+    def assign(self, end: int, x: Var, valid: Var) -> Var:
+        """Log of the soft partial assignment after `end` layers, FP32 (K, K) (equation 6 of the paper)."""
         op = self.op
-        projections = self.projections(layer, x)
+        projections = self.projections(end, x)
         m0, m1 = self.unstack(projections['final'])
         similarity = self.typed.exact(op.matmul(m0, op.transpose(m1, perm=[1, 0])))
         valid0, valid1 = self.unstack(valid)

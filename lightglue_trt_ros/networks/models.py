@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import hashlib
 import json
 import math
 import os
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ..core.config import FETCHED_MODELS, SHIPPED_MODELS
 from ..core.score_calibration import UNCALIBRATED, ScoreCalibration
@@ -148,14 +148,22 @@ def _of_folder(folder: Path, shipped: str) -> Model:
     return Model(names[0] or folder.name, extractor, matcher, shipped or str(folder), _read_scores(folder / SCORES, matcher))
 
 
+def _calibration(record: Any) -> ScoreCalibration:
+    """Raises ValueError, KeyError, TypeError."""
+    a, b = (float(record[name]) for name in ('a', 'b'))
+    if not (0 < a < math.inf and 0 < b < math.inf):
+        raise ValueError(f'a is {a}, b is {b}')
+    return ScoreCalibration(a, b)
+
+
 def _read_scores(path: Path, matcher: Weights) -> ScoreCalibration:
     """The default without a file. Raises WeightsError where it is damaged, or of another matcher."""
     remedy = 'fit it again (python -m training.scores), or remove it and have raw scores'
     try:
         record = json.loads(path.read_bytes())
-        calibration, of = ScoreCalibration(*(float(record[name]) for name in ('a', 'b'))), record['matcher_sha256']
-        if not all(0 < value < math.inf for value in dataclasses.astuple(calibration)):
-            raise ValueError(f'{calibration}')
+        calibration, of = _calibration(record), record['matcher_sha256']
+        if (before_layers := record.get('before_layers')) is not None:
+            calibration = replace(calibration, before_layers=_calibration(before_layers))
     except FileNotFoundError:
         return UNCALIBRATED
     except (OSError, ValueError, KeyError, TypeError) as error:

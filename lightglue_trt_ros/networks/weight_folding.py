@@ -13,11 +13,13 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .architecture import HEAD_DIM
+from .architecture import DESCRIPTOR_HEAD, HEAD_DIM
 from .fp8_calibration import BLOCKS, Calibration
 from .weights import Tensors
 
 HEADS = 4
+SHARPNESS = 20.0  # of an untrained assignment of descriptors: a cosine 0.15 below the best one adds 5 % to the best one's softmax
+SURE = 10.0  # logit of its matchability: every point may match
 DIM = HEADS * HEAD_DIM  # of the published network, which is what FP8 is worked out for; the other graphs take any width
 
 Array = NDArray[np.float32]
@@ -55,11 +57,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Head:
-    """Weights of the heads, which read the state after a layer."""
+    """Weights of the heads, which read the state after a layer, or the descriptors."""
 
     final: Linear  # the similarity's scale multiplied in
     matchability: Linear
-    confidence: Linear | None  # the last layer has none
+    confidence: Linear | None  # neither the last layer nor the descriptors have one
 
 
 @dataclass(frozen=True)
@@ -70,6 +72,7 @@ class Folded:
     frequencies: Array  # (32, 2)
     blocks: Mapping[tuple[int, str], Block]
     heads: tuple[Head, ...]
+    descriptor_head: Head  # before the first layer
 
     @property
     def layers(self) -> int:
@@ -85,6 +88,10 @@ class Folded:
         """Numbers of a descriptor."""
         return self.width if self.project is None else int(self.project.weight.shape[1])
 
+    def head_after(self, layers: int) -> Head:
+        """The head that reads the state after so many layers; after none, the descriptors."""
+        return self.heads[layers - 1] if layers else self.descriptor_head
+
 
 def fold(tensors: Tensors) -> Folded:
     """The network of a set of weights."""
@@ -93,8 +100,10 @@ def fold(tensors: Tensors) -> Folded:
               for layer in range(layers) for name, make in zip(BLOCKS, (_self_block, _cross_block), strict=True)}
     # some weights bring a projection of the descriptors, the official SuperPoint ones do not
     project = _linear(tensors, 'input_proj') if 'input_proj.weight' in tensors else None
-    heads = tuple(_head(tensors, layer) for layer in range(layers))
-    return Folded(project, tensors['posenc.Wr.weight'].astype(np.float32), blocks, heads)
+    heads = tuple(_head(tensors, f'log_assignment.{layer}', f'token_confidence.{layer}.token.0') for layer in range(layers))
+    trained = f'{DESCRIPTOR_HEAD}.final_proj.weight' in tensors
+    descriptor_head = _head(tensors, DESCRIPTOR_HEAD) if trained else _untrained_head(project, heads[0].final.weight.shape[1])
+    return Folded(project, tensors['posenc.Wr.weight'].astype(np.float32), blocks, heads, descriptor_head)
 
 
 def rebased(net: Folded, calibration: Calibration) -> Folded:
@@ -141,11 +150,20 @@ def _feed_forward(tensors: Tensors, name: str, projection: str) -> tuple[Linear,
     return folded, norm.weight, norm.bias, _linear(tensors, f'{name}.ffn.3')
 
 
-def _head(tensors: Tensors, layer: int) -> Head:
-    confidence, final = f'token_confidence.{layer}.token.0', _linear(tensors, f'log_assignment.{layer}.final_proj')
-    return Head(_scaled(final, len(final.bias) ** -0.25),
-                _linear(tensors, f'log_assignment.{layer}.matchability'),
+def _head(tensors: Tensors, assignment: str, confidence: str = '') -> Head:
+    final = _linear(tensors, f'{assignment}.final_proj')
+    return Head(_scaled(final, len(final.bias) ** -0.25), _linear(tensors, f'{assignment}.matchability'),
                 _linear(tensors, confidence) if f'{confidence}.weight' in tensors else None)
+
+
+def _untrained_head(project: Linear | None, width: int) -> Head:
+    """Similarities are cosines of the descriptors, SHARPNESS times; of longer ones in the directions that the matcher reads."""
+    descriptors = width if project is None else project.weight.shape[1]
+    basis = np.eye(width, descriptors)
+    if project is not None and descriptors > width:
+        basis = np.linalg.qr(project.weight.T.astype(np.float64))[0].T
+    return Head(Linear((SHARPNESS**0.5 * basis).astype(np.float32), np.zeros(width, np.float32)),
+                Linear(np.zeros((1, descriptors), np.float32), np.full(1, SURE, np.float32)), None)
 
 
 def _linear(tensors: Tensors, name: str) -> Linear:

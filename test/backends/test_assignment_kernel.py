@@ -126,7 +126,7 @@ def test_matches_are_those_of_the_graph(count, width, dtype, least, seed, invali
 def test_photographs_are_matched_as_by_the_graph(dtype, model):
     """By the real weights of an early exit."""
     net, extractor = network(model), session(superpoint(SMALL, model().extractor))
-    end = EarlyExits.of(net.layers).ends[0]
+    end = EarlyExits.of(net.layers).after_layers[0]
     pair = [extract(extractor, image) for image in (photo('coffee', 240, 328), moved(photo('coffee', 240, 328))[0])]
     feed = matcher_feed(*pair)
     del feed['match_threshold']

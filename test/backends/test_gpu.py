@@ -41,6 +41,8 @@ from lightglue_trt_ros.backends.tensorrt import SLOTS, TensorRTBackend
 pytestmark = pytest.mark.gpu
 
 SHAPES = {'full': EngineSpec(480, 640, 1024), 'small': EngineSpec(240, 320, 512)}
+MODEL = 'ours_light'  # no test here is of one model: the faster one to build
+EXITS = EarlyExits.of(4)
 SOURCES = os.environ.get('LIGHTGLUE_TRT_TACTIC_SOURCES', '')
 
 
@@ -51,8 +53,8 @@ def engine_dir(tmp_path_factory) -> Path:
 
 def config_of(engine_dir: Path, shape: str = 'full', precision: str = 'fp16', **settings) -> MatcherConfig:
     spec = SHAPES[shape]
-    return MatcherConfig(backend='tensorrt', engine_dir=str(engine_dir), precision=precision, image_height=spec.image_height,
-                         image_width=spec.image_width, max_keypoints=spec.max_keypoints, **settings)
+    return MatcherConfig(backend='tensorrt', weights=MODEL, engine_dir=str(engine_dir), precision=precision,
+                         image_height=spec.image_height, image_width=spec.image_width, max_keypoints=spec.max_keypoints, **settings)
 
 
 def build(engine_dir: Path, shape: str, precision: str, *more: str) -> int:
@@ -60,7 +62,8 @@ def build(engine_dir: Path, shape: str, precision: str, *more: str) -> int:
     spec = SHAPES[shape]
     sources = ['--tactic-sources', SOURCES] if SOURCES else []
     return main(['--height', str(spec.image_height), '--width', str(spec.image_width), '--max-keypoints', str(spec.max_keypoints),
-                 '--precision', precision, '--engine-dir', str(engine_dir), '--opt-level', '1',  # results are tested, not times
+                 '--weights', MODEL, '--precision', precision, '--engine-dir', str(engine_dir),
+                 '--opt-level', '1',  # results are tested, not times
                  *sources, *more])
 
 
@@ -109,7 +112,7 @@ def test_fp16_engines_keep_keypoints_and_matches_of_real_frames(engines, shared_
     from lightglue_trt_ros.engines.parity import failures, parity
     from lightglue_trt_ros.networks.models import load_model
     images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / sequence)[:8]]
-    reference = OnnxRuntimeBackend(SHAPES['full'], load_model())
+    reference = OnnxRuntimeBackend(SHAPES['full'], load_model(MODEL))
     opened = open_backend(config_of(engines))
     found = parity(opened.backend, reference, images)
     opened.backend.close()
@@ -158,11 +161,11 @@ def test_two_thousand_frames_grow_neither_device_nor_host_memory(backend, engine
 def test_the_same_frames_give_the_same_matches_with_and_without_cuda_graphs(engines):
     from lightglue_trt_ros.engines.tensorrt_api import open_tensorrt
     spec = EngineSpec(480, 640, 1024, 'fp16')
-    plans = {path.stem: path.read_bytes() for path in (engines / f'ours-{spec.name}').glob('*.plan')}
+    plans = {path.stem: path.read_bytes() for path in (engines / f'{MODEL}-{spec.name}').glob('*.plan')}
     assert 'self-1' in plans, 'our attention'
     found = []
     for graphs in (True, False):
-        backend = TensorRTBackend(open_tensorrt(), spec, EarlyExits(), plans, 'test', cuda_graphs=graphs)
+        backend = TensorRTBackend(open_tensorrt(), spec, EXITS, plans, 'test', cuda_graphs=graphs)
         print(backend.description)
         features = [backend.extract(image) for image in frames(2)]
         found.append((features[0].keypoints.copy(), backend.match(*features, Thresholds())))
@@ -329,14 +332,14 @@ def test_the_exit_is_the_first_one_whatever_the_pair_before_took(backend, shared
         assert found.layers == expected[number].layers
         np.testing.assert_array_equal(found.indices, expected[number].indices)
     for pair in pairs:
-        assert matched(backend, pair, Thresholds()).layers == 9
+        assert matched(backend, pair, Thresholds()).layers == EXITS.ends[-1]
 
 
 def test_the_decision_on_the_gpu_is_the_cpus(backend, shared_data):
     from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
     from lightglue_trt_ros.core.geometry import resize_gray
     from lightglue_trt_ros.networks.models import load_model
-    cpu = OnnxRuntimeBackend(SHAPES['full'], load_model())
+    cpu = OnnxRuntimeBackend(SHAPES['full'], load_model(MODEL))
     images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:9]]
     layers = [[matched(each, pair, Thresholds(depth_confidence=0.97)).layers for pair in itertools.pairwise(images)]
               for each in (backend, cpu)]
@@ -349,7 +352,7 @@ def test_every_exit_is_what_the_matcher_gives_where_it_stops_there(backend, shar
     images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:5:4]]
     features = [backend.extract(image) for image in images]
     exits = list(backend.match_exits(*features, Thresholds()))
-    assert [each.layers for each in exits] == list(EarlyExits().ends)
+    assert [each.layers for each in exits] == list(EXITS.ends)
     assert all(np.sum(each.indices >= 0) > 100 for each in exits)
     for depth_confidence in (0.01, 0.9, -1.0):
         found = backend.match(*features, Thresholds(depth_confidence=depth_confidence))
@@ -357,16 +360,77 @@ def test_every_exit_is_what_the_matcher_gives_where_it_stops_there(backend, shar
         np.testing.assert_array_equal(same.indices, found.indices)
 
 
+@pytest.mark.parametrize('sequence', ['kitti_short_1', 'kitti_short_2', 'hololens'])
+def test_easy_frames_wait_once_and_match_before_the_first_layer_as_on_the_cpu(backend, engines, shared_data, monkeypatch, sequence):
+    from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+    from lightglue_trt_ros.networks.models import load_model
+    config, waits, synchronize = config_of(engines), [], backend.cuda.synchronize
+    monkeypatch.setattr(backend.cuda, 'synchronize', lambda: (waits.append(1), synchronize())[1])
+    matchers = [FrameMatcher(each, config) for each in (backend, OnnxRuntimeBackend(SHAPES['full'], load_model(MODEL)))]
+    layers, apart = [], []
+    for number, image in enumerate(gray_images(shared_data / sequence)[:8]):
+        waits.clear()
+        mine = matchers[0].process(image, 0.1 * number)
+        waited, theirs = len(waits), matchers[1].process(image, 0.1 * number)
+        if mine is None:
+            continue
+        layers.append((mine.layers, theirs.layers))
+        if not any(layers[-1]):
+            assert number < 2 or waited == 1
+            assert len(mine.matched()) == pytest.approx(len(theirs.matched()), rel=0.03)
+            assert mine.matched().scores.mean() == pytest.approx(theirs.matched().scores.mean(), abs=0.02)
+            apart.append(np.linalg.norm(mine.matched().keypoints[:, None] - theirs.matched().keypoints, axis=2).min(axis=1))
+    print(sequence, 'layers on the GPU and the CPU', layers, 'px apart', np.quantile(np.concatenate(apart), [0.5, 0.9]))
+    assert sum(mine == theirs for mine, theirs in layers) >= 6
+    assert sum(mine == 0 for mine, _ in layers) >= 5
+    assert np.median(np.concatenate(apart)) < 0.05
+
+
+def test_matches_before_the_first_layer_are_those_of_the_cpu_for_equal_features(backend, shared_data):
+    from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+    from lightglue_trt_ros.core.geometry import resize_gray
+    from lightglue_trt_ros.core.types import HostFeatures
+    from lightglue_trt_ros.networks.models import load_model
+    cpu = OnnxRuntimeBackend(SHAPES['full'], load_model(MODEL))
+    images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'hololens')[:3]]
+    for pair in itertools.pairwise(images):
+        features = [backend.keep(backend.extract(image)) for image in pair]
+        copies = [HostFeatures(each.keypoints, each.scores, each.descriptors.astype(np.float32)) for each in features]
+        found, expected = (each.match(*given, Thresholds(at_zero=True)) for each, given in ((backend, features), (cpu, copies)))
+        assert found.layers == expected.layers == 0
+        both = (found.indices >= 0) & (found.indices == expected.indices)
+        print(np.sum(found.indices >= 0), np.sum(expected.indices >= 0), np.sum(both))
+        assert np.sum(both) >= 0.98 * max(np.sum(each.indices >= 0) for each in (found, expected))
+        assert np.abs(found.scores - expected.scores)[both].mean() < 0.01
+
+
+def test_a_frame_that_is_refused_before_the_first_layer_matches_as_without_the_try(backend, engines, shared_data, monkeypatch):
+    from lightglue_trt_ros.core.depth_zero import DepthZero
+    images, found = gray_images(shared_data / 'tartanair_hospital')[:13:4], []
+    for tries in (True, False):
+        monkeypatch.setattr(DepthZero, 'due', lambda self, tries=tries: tries)
+        matcher = FrameMatcher(backend, config_of(engines))
+        found.append([matcher.process(image, 0.1 * number) for number, image in enumerate(images)][1:])
+    for tried, expected in zip(*found, strict=True):
+        print('layers', tried.layers, expected.layers)
+        if not tried.layers:  # later frames continue from other points
+            break
+        assert tried.layers == expected.layers
+        np.testing.assert_array_equal(tried.keypoints, expected.keypoints)
+        np.testing.assert_array_equal(tried.covariances, expected.covariances)
+    assert found[0][0].layers
+
+
 def matched(backend, pair, thresholds):
     return backend.match(backend.extract(pair[0]), backend.extract(pair[1]), thresholds)
 
 
 def test_engines_of_one_stage_run_all_layers_and_it_is_said(engines, tmp_path):
-    assert build(tmp_path, 'small', 'fp16', '--stages', '9') == 0
+    assert build(tmp_path, 'small', 'fp16', '--stages', '4') == 0
     opened = open_backend(config_of(tmp_path, 'small'))
     assert 'run all layers' in opened.warning
     image = np.ascontiguousarray(next(frames(1))[:240, :320])
-    assert matched(opened.backend, (image, image), Thresholds(depth_confidence=0.5)).layers == 9
+    assert matched(opened.backend, (image, image), Thresholds(depth_confidence=0.5)).layers == 4
     opened.backend.close()
     opened = open_backend(config_of(tmp_path, 'small', depth_confidence=-1.0))
     assert not opened.warning
@@ -486,7 +550,7 @@ def test_keyframes_are_matched_again_as_on_the_host(backend, engines, shared_dat
     images = gray_images(shared_data / 'tartanair_hospital')[:10]
     images += images[-2::-1]
     config, memory, shifts = config_of(engines, keyframes=20, keyframe_min_ratio=0.8), [], []
-    for each in (backend, OnnxRuntimeBackend(SHAPES['full'], load_model())):
+    for each in (backend, OnnxRuntimeBackend(SHAPES['full'], load_model(MODEL))):
         matcher, stamps = FrameMatcher(each, config), []
         for number, image in enumerate(images):
             matcher.process(image, 0.1 * number)
@@ -541,7 +605,7 @@ def test_the_node_on_the_gpu_over_dds(engines, shared_data, tmp_path):
     from lightglue_trt_ros.cli.make_bag import main as make_bag
     from lightglue_trt_ros.ros.replay import replay
     assert make_bag([str(shared_data / 'kitti_short_1'), str(tmp_path / 'bag')]) == 0
-    config = MatcherConfig(backend='tensorrt', engine_dir=str(engines), precision='fp16', max_gap_s=10.0)
+    config = MatcherConfig(backend='tensorrt', weights=MODEL, engine_dir=str(engines), precision='fp16', max_gap_s=10.0)
     got = replay(tmp_path / 'bag', config, hz=30.0)
     print(got.diagnostics, f'latency {np.nanmedian(got.latency_ms):.2f} ms')
     assert len(got.matches) == 50

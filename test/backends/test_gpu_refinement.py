@@ -22,6 +22,7 @@ from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.backend import RefiningBackend
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.correspondences import Sought, correspond
+from lightglue_trt_ros.core.depth_zero import DepthZero
 from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.epipolar_check import RightImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
@@ -29,11 +30,12 @@ from lightglue_trt_ros.core.geometry import resize_gray, to_original
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.refinement import Pyramid, refine_points
 from lightglue_trt_ros.core.types import Thresholds
+from lightglue_trt_ros.evaluation.timing import device_times, measure_stages
 from lightglue_trt_ros.utils.errors import EngineError
 
 pytestmark = pytest.mark.networks
 
-SPEC, EARLY_EXITS = EngineSpec(160, 216, 192), EarlyExits((2, 4))
+SPEC, EARLY_EXITS = EngineSpec(160, 216, 192), EarlyExits((0, 2, 4))
 ENGINE = SPEC.image_height, SPEC.image_width
 # pixels, and shares: before OpenCV 5 cv2.remap rounds to 1/32 of a pixel
 CLOSE, ALIKE = (0.02, 0.02) if int(cv2.__version__.partition('.')[0]) >= 5 else (0.05, 0.15)
@@ -127,6 +129,59 @@ def test_correspondences_come_back_as_the_host_finds_them(backend, gpu, size):
         del reference, current
 
 
+@pytest.mark.parametrize('size', [ENGINE, (240, 320)], ids=str)
+def test_an_easy_frame_waits_once_and_finds_before_the_first_layer_what_the_host_finds(backend, on_host, gpu, size):
+    config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
+    matchers, wall = [FrameMatcher(each, config) for each in (backend, on_host)], photo('coffee', size[0] + 20, size[1] + 60)
+    for number in range(8):  # plainly, while it is captured, and as captured
+        image = wall[number:, 3 * number:][:size[0], :size[1]].copy()
+        waits = gpu.waits
+        mine = matchers[0].process(image, 0.1 * number)
+        waits = gpu.waits - waits
+        theirs = matchers[1].process(image, 0.1 * number)
+        if mine is None:
+            continue
+        assert (mine.layers, theirs.layers, mine.note) == (0, 0, '')
+        assert number < 2 or waits <= 2, 'for the frame before to be uploaded, and for all'
+        assert len(mine.matched()) == pytest.approx(len(theirs.matched()), abs=4)
+        apart = np.linalg.norm(mine.matched().keypoints[:, None] - theirs.matched().keypoints, axis=2)
+        assert np.median(apart.min(axis=1)) < 0.05
+        np.testing.assert_allclose(mine.matched().scores.mean(), theirs.matched().scores.mean(), atol=0.02)
+    ran = [key[3:] for key in backend._graphs if key[0] == 'correspond']
+    assert (0, -1) in ran
+
+
+def test_thresholds_before_the_first_layer_and_behind_take_turns_without_a_wait(backend, gpu):
+    reference, current = (backend.extract(image) for image in pair(ENGINE))
+    for number in range(3):
+        for least, at_zero in ((0.8, True), (0.1, False)):
+            waits = gpu.waits
+            found = backend.match(reference, current, Thresholds(match=least, at_zero=at_zero))
+            scores = found.scores[found.indices >= 0]
+            assert (scores.min() > 0.8) == at_zero
+            assert number == 0 or gpu.waits == waits + 1
+
+
+def test_a_refused_try_is_timed_with_the_layers_and_leaves_the_guess_alone(backend, monkeypatch):
+    marks, mark = [], backend.cuda.mark
+    monkeypatch.setattr(backend.cuda, 'mark', lambda event: (marks.append(event), mark(event))[1])
+    reference, current = (backend.extract(image) for image in pair(ENGINE))
+    for at_zero, begun in ((True, 1), (False, 1), (False, 2), (True, 3)):
+        found = backend.match(reference, current, Thresholds(at_zero=at_zero))
+        assert (found.layers == 0) == at_zero
+        assert marks.count(backend._marks['match']) == begun
+
+
+def test_the_gpus_time_of_frames_is_measured_with_and_without_layers(backend):
+    config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
+    wall = photo('coffee', ENGINE[0] + 20, ENGINE[1] + 20)
+    images = [wall[x:x + ENGINE[0], x:x + ENGINE[1]].copy() for x in range(4)]
+    found = measure_stages(backend, config, iter(images))
+    assert (found.layers, found.stages['gpu']) == ([0, 0, 0], [2.0, 2.0, 2.0]), 'the emulated device takes 1 ms for each'
+    times = device_times(backend, iter(images))
+    assert len(times['together']) == len(times['at exit 0']) == 3
+
+
 def test_features_of_a_frame_are_those_of_the_resized_one(backend, on_host):
     image, _ = pair((240, 320))
     plain = on_host.extract(resize_gray(image, ENGINE))
@@ -191,12 +246,13 @@ def test_another_size_is_another_camera(backend):
         backend.refine(third, backend.extract(photo('coffee', *ENGINE)), np.zeros(SPEC.max_keypoints, np.int32), points)
 
 
-def test_pairs_in_time_and_across_a_stereo_pair_are_each_guessed_by_their_own_kind(backend, monkeypatch):
+@pytest.mark.parametrize('at_zero', [False, True])
+def test_pairs_in_time_and_across_a_stereo_pair_are_each_guessed_by_their_own_kind(backend, monkeypatch, at_zero):
     """A camera that stands, so that pairs in time are easy, beside one that sees something else: one launch each."""
     left, launches = photo('coffee', *ENGINE), []
     right = left[::-1].copy()
     pictures = [backend.extract(image) for image in (left, left, right)]
-    easy, hard = (next(backend.match_exits(pictures[0], other, Thresholds())).confident for other in pictures[1:])
+    easy, hard = (list(backend.match_exits(pictures[0], other, Thresholds()))[1].confident for other in pictures[1:])
     assert hard + 0.1 < easy
     del pictures
 
@@ -205,12 +261,13 @@ def test_pairs_in_time_and_across_a_stereo_pair_are_each_guessed_by_their_own_ki
         launch(pair, first, last, refine)
 
     monkeypatch.setattr(backend, '_launch', launch)
+    monkeypatch.setattr(DepthZero, 'due', lambda self: at_zero)
     matcher = FrameMatcher(backend, MatcherConfig(image_height=ENGINE[0], image_width=ENGINE[1], max_keypoints=SPEC.max_keypoints,
                                                   depth_confidence=(easy + hard) / 2))
     for number in range(4):
         launches.clear()
         matcher.process(left, 0.1 * number, RightImage(right, plain_rig()))
-    assert launches == [(0, 0), (0, 1)]
+    assert launches == [(0, -1 if at_zero else 0), (0, 1)]
 
 
 def test_a_size_that_changes_to_and_fro_finds_what_it_found_and_the_graphs_of_the_one_that_is_gone_are_destroyed(backend, gpu):
@@ -308,7 +365,8 @@ def test_cameras_of_other_sizes_in_turn_are_each_as_if_alone(backend, monkeypatc
                 np.testing.assert_array_equal(found.covariances, expected[camera][number].covariances)
     backend.select_camera(0)
     assert len(made) == 2
-    pairs = [{index // tensorrt.SLOTS for index in key[1:3]} for key in backend._graphs if key[0] in (('match', 'refine'))]
+    matched = [key for key in backend._graphs if key[0] in ('match', 'refine', 'correspond')]
+    pairs = [{index // tensorrt.SLOTS for index in key[1:3]} for key in matched]
     assert all(pair in ({0}, {1}) for pair in pairs)
     assert 0 < pairs.count({1}) < pairs.count({0}), 'captured as they are needed'
 

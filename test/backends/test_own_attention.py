@@ -17,7 +17,7 @@ from lightglue_trt_ros.engines.parity import failures, parity
 
 pytestmark = pytest.mark.networks
 
-SPEC, EARLY_EXITS = EngineSpec(160, 216, 192, 'fp16'), EarlyExits((2, 4))
+SPEC, EARLY_EXITS = EngineSpec(160, 216, 192, 'fp16'), EarlyExits((0, 2, 4))
 
 
 @pytest.fixture(scope='module')
@@ -46,6 +46,8 @@ def test_matches_are_the_same_whatever_was_guessed(backend, images, depths):
     """A stage goes on from what the one before has left, and an earlier exit is assigned from its own state."""
     reference, current = (backend.extract(image) for image in images[:2])
     exits = {exit.layers: exit for exit in backend.match_exits(reference, current, Thresholds())}
+    first = backend.match(reference, current, Thresholds(at_zero=True))
+    np.testing.assert_array_equal(first.indices, exits[0].indices)
     for depth in depths * 2:  # as captured, too
         found = backend.match(reference, current, Thresholds(depth_confidence=depth))
         assert found.layers == (2 if depth == 0 else 4)
@@ -56,5 +58,5 @@ def test_matches_are_the_same_whatever_was_guessed(backend, images, depths):
 
 def test_weak_matches_of_an_early_exit_are_dropped(backend, images):
     reference, current = backend.extract(images[0]), backend.extract(images[2])
-    early, last = (exit.scores[exit.indices >= 0] for exit in backend.match_exits(reference, current, Thresholds(match=0.0)))
-    assert early.min() > EARLY_MATCH_SCORE > last.min()
+    *early, last = (exit.scores[exit.indices >= 0] for exit in backend.match_exits(reference, current, Thresholds(match=0.0)))
+    assert min(each.min() for each in early) > EARLY_MATCH_SCORE > last.min()

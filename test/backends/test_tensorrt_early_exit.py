@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from support.emulated_device import EmulatedGpu
 
 from lightglue_trt_ros.backends.cuda import Cuda
-from lightglue_trt_ros.backends.tensorrt_engines import StagedMatcher
+from lightglue_trt_ros.backends.tensorrt_engines import BEFORE, StagedMatcher
 from lightglue_trt_ros.core.early_exit import ALL_LAYERS, EarlyExits
 from lightglue_trt_ros.core.types import Thresholds
 
@@ -48,7 +48,7 @@ class Pairs:
         self.launches: list[tuple[int, int]] = []
         self.assigned = -1
 
-    def match(self, shares, depth_confidence, camera=0):
+    def match(self, shares, depth_confidence, camera=0, at_zero=False):
         self.launches.clear()
 
         def launch(first: int, last: int) -> None:
@@ -57,7 +57,7 @@ class Pairs:
             for stage in range(first, min(last + 1, len(shares))):
                 self.matcher._confidences[stage].array[:] = shares[stage], 0.0 if np.isfinite(shares[stage]) else np.nan
             self.assigned = last
-        return self.matcher.run(launch, Thresholds(depth_confidence=depth_confidence), camera)
+        return self.matcher.run(launch, Thresholds(depth_confidence=depth_confidence, at_zero=at_zero), camera)
 
 
 share = st.floats(0, 1) | st.just(float('nan'))
@@ -121,6 +121,19 @@ def test_every_exit_is_reached_in_turn_and_the_guess_stays():
     assert run.launches == [(0, 1)]
 
 
+def test_the_exit_before_the_first_layer_is_one_launch_and_leaves_the_guess_alone():
+    run = Pairs(EarlyExits((0, 4, 5, 6, 9)))
+    assert run.match((0.1, 0.99, 1), 0.95) == (5, True)
+    assert run.match((0.1, 0.99, 1), 0.95, at_zero=True) == (0, True)
+    assert run.launches == [(0, BEFORE)]
+    assert set(run.launches) <= set(run.matcher.spans())
+    assert run.match((0.1, 0.99, 1), 0.95) == (5, True)
+    assert run.launches == [(0, 1)]
+    reached = run.matcher.run_exits(lambda first, last: run.launches.append((first, last)))
+    assert [layers for layers, *_ in reached] == [0, 4, 5, 6, 9]
+    assert run.launches[1:] == [(0, BEFORE), (0, 0), (1, 1), (2, 2), (3, 3)]
+
+
 def test_every_launch_is_one_that_was_warmed_up():
     run = Pairs()
     spans = set(run.matcher.spans())
@@ -150,10 +163,11 @@ def test_thresholds_that_follow_each_other_at_once_are_each_sent():
     with EmulatedGpu().installed() as gpu:
         device = Cuda()
         matcher = StagedMatcher(device, 8, EARLY_EXITS, dict.fromkeys(EARLY_EXITS.graphs(), ENGINE))
-        for match in (0.1, 0.2):
-            matcher.set_thresholds(Thresholds(match=match, detection=0.01))
+        for match, at_zero in ((0.1, False), (0.2, False), (0.3, True)):
+            matcher.set_thresholds(Thresholds(match=match, detection=0.01, at_zero=at_zero))
         device.synchronize()
-        for name, value in (('match_threshold', 0.2), ('detection_threshold', 0.01)):
-            assert gpu.at(matcher._scalars[name].address)[:4].view(np.float32) == pytest.approx(value)
+        for at_zero, match in ((False, 0.2), (True, 0.3)):
+            for name, value in (('match_threshold', match), ('detection_threshold', 0.01)):
+                assert gpu.at(matcher._scalars[at_zero][name].address)[:4].view(np.float32) == pytest.approx(value)
         del matcher
         device.close()

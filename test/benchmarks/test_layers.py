@@ -70,7 +70,8 @@ def test_decisions_are_those_of_the_graphs():
     pair = PairLayers([], decisions, valid, **masks)
     for depth_confidence in (0.3, *(float(share) + each for share in shares for each in (-0.01, 0.01))):
         asked = Thresholds(SMALL.match_threshold, SMALL.detection_threshold, depth_confidence)
-        assert exits_by(confident, [pair], whole.early_exits.ends, depth_confidence) == [whole.match(*features, asked).layers]
+        expected = whole.match(*features, asked).layers
+        assert exits_by(confident, [pair], whole.early_exits.after_layers, depth_confidence) == [expected]
 
 
 @pytest.mark.parametrize('ends', [(1, 2, 3, 4), (2, 4), (4,)])

@@ -205,7 +205,7 @@ def test_an_engine_set_is_built_checked_and_used(machine, tmp_path, capsys):
     manifest = json.loads((tmp_path / f'{NAME}-fp16' / MANIFEST).read_text())
     assert manifest['identity']['gate_verdict'] == PASSED
     assert manifest['gate']['frames'].startswith('rendered views of a procedural texture')
-    assert [each['layers'] for each in manifest['gate']['exits']] == [3, 4, 6]
+    assert [each['layers'] for each in manifest['gate']['exits']] == [0, 3, 4, 6]
     assert all(each['match_agreement'] >= 0.97 for each in manifest['gate']['exits'])
     assert manifest['gate']['thresholds']['match_agreement'] == 0.97
     assert manifest['record']['layers']['self-1'] == {'fp16': 2}
@@ -232,7 +232,7 @@ def test_a_matcher_of_one_stage_is_another_bundle(machine, tmp_path, capsys):
     assert {path.name for path in place.iterdir()} == {*files_of(EarlyExits((6,))), MANIFEST}
     assert json.loads((place / MANIFEST).read_text())['identity']['ends'] == [6]
     assert build_engines.main(command) == 0
-    assert 'ends: the engine set has (6,), needed is (3, 4, 6); graphs: the engine set has another matcher-1-3 and' \
+    assert 'ends: the engine set has (6,), needed is (0, 3, 4, 6); graphs: the engine set has another matcher-1-3 and' \
         in capsys.readouterr().out
     assert {path.name for path in place.iterdir()} == {*files_of(EarlyExits()), MANIFEST}
 
@@ -300,7 +300,7 @@ def test_a_light_pair_of_ones_own_is_built_in_its_own_stages_and_beside_when_it_
     pair = load_model(str(folder))
     place = tmp_path / 'e' / f'{pair.identity.label}-{HEIGHT}x{WIDTH}-k{K}-fp16'
     manifest = json.loads((place / MANIFEST).read_text())
-    assert manifest['identity']['ends'] == [2, 3, 5]
+    assert manifest['identity']['ends'] == [0, 2, 3, 5]
     assert {name: manifest['identity'][name] for name in ('weights', 'extractor_sha256', 'matcher_sha256', 'weights_choice')} == {
         'weights': 'featherweight', 'extractor_sha256': pair.extractor.sha256, 'matcher_sha256': pair.matcher.sha256,
         'weights_choice': str(folder)}

@@ -9,6 +9,7 @@ from support.stereo_pairs import camera
 from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage
+from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.epipolar_check import RightImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
@@ -26,6 +27,7 @@ class ShuffledBackend:
     def __init__(self):
         rng = np.random.default_rng(5)
         self.spec, self.description, self.score_calibration = EngineSpec(*SIZE, COUNT), 'shuffled', UNCALIBRATED
+        self.early_exits = EarlyExits((6,))
         self.points = rng.uniform((60, 20), (620, 460), (COUNT, 2)).astype(np.float32)
         self.fails = ''
 

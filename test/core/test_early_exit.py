@@ -55,11 +55,15 @@ def confidences(features, early_exits=EVERY_LAYER, detection=0.0, mask_attention
 def test_names_of_graphs():
     assert EarlyExits((9,)).graphs() == ('matcher',)
     assert EarlyExits((3, 4, 9)).graphs() == ('matcher-1-3', 'matcher-4', 'matcher-5-9', 'assignment-3', 'assignment-4')
+    assert EarlyExits((0, 9)).graphs() == ('matcher', 'assignment-0')
+    assert EarlyExits((0, 3, 9)).graphs() == ('matcher-1-3', 'matcher-4-9', 'assignment-0', 'assignment-3')
+    assert EarlyExits((0, 3, 9)).spans == EarlyExits((3, 9)).spans == ((0, 3), (3, 9))
     assert str(EarlyExits((3, 9))) == 'exits after 3 and 9 layers'
+    assert str(EarlyExits((0, 3, 9))) == 'exits after 0, 3 and 9 layers'
     assert str(EarlyExits((9,))) == 'all 9 layers'
 
 
-@pytest.mark.parametrize('ends', [(), (3, 3), (5, 3), (0, 9), (-1,)])
+@pytest.mark.parametrize('ends', [(), (0,), (3, 3), (5, 3), (0, 0, 9), (-1, 9)])
 def test_ends_must_ascend(ends):
     with pytest.raises(ConfigError, match='ascending'):
         EarlyExits(ends)

@@ -14,6 +14,7 @@ from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage
+from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.epipolar_check import RightImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.masks import Mask
@@ -31,6 +32,7 @@ class ScriptedBackend:
     def __init__(self, script: dict[int, list[int]] | None = None) -> None:
         self.spec, self.description, self.script = SPEC, 'scripted', script or {}
         self.score_calibration = UNCALIBRATED
+        self.early_exits = EarlyExits((6,))
         self.extracted: list[np.ndarray] = []
         self.pairs: list[tuple[int, int]] = []
         self.thresholds: list = []

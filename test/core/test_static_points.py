@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
+from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
 from lightglue_trt_ros.core.static_points import Pattern, StaticPoints
@@ -225,6 +226,7 @@ class DottedBackend:
     def __init__(self):
         rng = np.random.default_rng(15)
         self.spec, self.description, self.score_calibration = EngineSpec(*SIZE, 240), 'dotted', UNCALIBRATED
+        self.early_exits = EarlyExits((6,))
         self.world, self.dots = scattered(rng, 180), np.rint(scattered(rng, 60, 20, 20, 600, 440))
         self.masks = []
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from support.networks import photo
 
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
+from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.refinement import Refined
@@ -44,6 +45,7 @@ class SeeingBackend:
     def __init__(self, unseen=None, unmatched=None, step: int = 3) -> None:
         self.spec, self.description, self.step, self.frame = SPEC, 'seeing', step, -1
         self.score_calibration = UNCALIBRATED
+        self.early_exits = EarlyExits((6,))
         self.unseen, self.unmatched = unseen or {}, unmatched or {}
 
     def extract(self, image, mask=None):

@@ -40,7 +40,7 @@ def reference() -> Remembered:
 class Sabotaged:
     """The reference, with its results bent; those of the matcher at the exits after `exits` layers."""
 
-    def __init__(self, reference, features=lambda given: given, matches=lambda given: given, exits=(3, 4, 6)):
+    def __init__(self, reference, features=lambda given: given, matches=lambda given: given, exits=(0, 3, 4, 6)):
         self.reference, self.features, self.matches, self.exits = reference, features, matches, exits
         self.spec, self.early_exits, self.description = reference.spec, reference.early_exits, 'sabotaged'
 
@@ -76,10 +76,17 @@ def with_nan(values):
     return values
 
 
+def test_an_exit_before_the_layers_that_gives_nothing_is_not_judged():
+    nothing, enough = ExitParity(0, 0.0, math.nan, 9), ExitParity(6, 1.0, 0.0, 500)
+    assert failures(Parity(1.0, 1.0, True, 900, 8, (nothing, enough)), 'fp16') == []
+    assert len(failures(Parity(1.0, 1.0, True, 900, 8, (replace(nothing, matches=10), enough)), 'fp16')) == 2
+    assert len(failures(Parity(1.0, 1.0, True, 900, 8, (replace(nothing, layers=3), enough)), 'fp16')) == 3
+
+
 def test_the_reference_agrees_with_itself_entirely(reference, frames):
     found = parity(reference, reference, frames)
     assert (found.keypoint_overlap, found.pairs) == (1, 4)
-    assert [each.layers for each in found.exits] == [3, 4, 6]
+    assert [each.layers for each in found.exits] == [0, 3, 4, 6]
     assert {(each.match_agreement, each.score_error) for each in found.exits} == {(1, 0)}
     assert found.descriptor_cosine == pytest.approx(1, abs=1e-5)
     assert found.finite
@@ -145,7 +152,7 @@ def test_confidences_that_are_not_finite_fail(reference, frames):
 def test_every_exit_is_where_the_matcher_would_have_stopped(reference, frames):
     first, second = (reference.extract(image) for image in frames[:2])
     exits = list(reference.match_exits(first, second, Thresholds()))
-    assert [each.layers for each in exits] == [3, 4, 6]
+    assert [each.layers for each in exits] == [0, 3, 4, 6]
     for depth_confidence in (0.0, 0.999999, ALL_LAYERS):  # the first exit, later ones
         found = reference.match(first, second, Thresholds(depth_confidence=depth_confidence))
         same = next(each for each in exits if each.layers == found.layers)

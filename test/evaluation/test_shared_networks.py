@@ -91,12 +91,15 @@ def networks_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Counting:
-    """A backend that counts what it is asked, and, with `feature_sets`, holds as few features of a camera as a GPU does."""
+    """A backend that counts what it is asked, and, with `feature_sets`, holds as few features of a camera as a GPU does.
+
+    It has no exit before the first layer, whose tries would count.
+    """
 
     def __init__(self, inner: Any, feature_sets: int = 0) -> None:
         self.inner, self.asked = inner, Counter[str]()
-        self.spec, self.early_exits, self.description = inner.spec, inner.early_exits, inner.description
-        self.score_calibration = inner.score_calibration
+        self.spec, self.early_exits = inner.spec, EarlyExits(inner.early_exits.after_layers)
+        self.description, self.score_calibration = inner.description, inner.score_calibration
         self.camera, self.held = 0, dict[int, list[Any]]()
         if feature_sets:
             self.feature_sets = feature_sets
@@ -234,7 +237,8 @@ def test_an_end_in_a_later_turn_says_what_it_covers(frames: list[np.ndarray], tm
 
 
 def test_placement_alone_leaves_the_matches_as_they_are(frames: list[np.ndarray]) -> None:
-    frontends, _ = open_methods(variants(CONFIG, (*PLACED, THRESHOLDS[0])))
+    """Those of all layers: whether a pair needs any is seen in its refined points."""
+    frontends, _ = open_methods(variants(replace(CONFIG, depth_confidence=-1.0), (*PLACED, THRESHOLDS[0])))
     _, *others, stricter = evaluated(frames, frontends)
     for other in others:
         compared = [other.summary(stride)[name] for stride in STRIDES for name in ('retention', 'agreement_f1', 'count_ratio')]
@@ -258,7 +262,7 @@ def test_each_frame_is_extracted_once_and_each_pair_matched_once(frames: list[np
         assert backend.asked['extract'] == COUNT
     else:  # each stride by itself
         assert backend.asked['extract'] == 9 + 5 + 3
-        plain = SharedNetworks(backend.inner, configs.values())
+        plain = SharedNetworks(Counting(backend.inner), configs.values())
         expected = evaluated(frames, [OurMethod(name, plain, config) for name, config in configs.items()])
         assert list(map(figures, counted)) == list(map(figures, expected))
     backend.close()

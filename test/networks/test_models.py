@@ -141,10 +141,17 @@ def test_a_model_has_the_calibration_in_its_folder(mine):
         assert found.score_calibration == ScoreCalibration(0.25, 0.5)
     identity = load_model(str(mine)).identity
     assert identity == dataclasses.replace(identity, score_calibration=UNCALIBRATED), 'engines stay as they are'
+    for before, expected in ((None, None), ({'a': 2.0, 'b': 3.0}, ScoreCalibration(2.0, 3.0))):
+        (mine / SCORES).write_text(json.dumps(content | {'before_layers': before}))
+        found = load_model(str(mine)).score_calibration
+        assert found == ScoreCalibration(0.25, 0.5, expected)
+        assert (found.after(0), found.after(1)) == (expected or found, found)
 
 
 @pytest.mark.parametrize(('change', 'words'), [
-    ({'a': 0.0}, 'damaged'), ({'b': math.inf}, 'damaged'), ({'a': 'one'}, 'damaged'), ({'matcher_sha256': 'f' * 64}, 'fitted to')])
+    ({'a': 0.0}, 'damaged'), ({'b': math.inf}, 'damaged'), ({'a': 'one'}, 'damaged'), ({'matcher_sha256': 'f' * 64}, 'fitted to'),
+    ({'before_layers': {'a': 1.0}}, 'damaged'), ({'before_layers': {'a': 1.0, 'b': -1.0}}, 'damaged'),
+    ({'before_layers': 0.3}, 'damaged')])
 def test_a_calibration_that_is_damaged_or_of_another_matcher_is_refused(mine, change, words):
     content = {'a': 0.25, 'b': 0.5, 'matcher_sha256': load_model(str(mine)).matcher.sha256, **change}
     (mine / SCORES).write_text(json.dumps(content))
@@ -233,6 +240,21 @@ def test_every_tensor_of_the_matcher_is_missed_and_its_shape_compared(name):
         return
     with pytest.raises(WeightsError, match=f'has no tensor {name}: ' if name != 'input_proj.bias' else 'has no tensor input_proj'):
         write_network(Path('/nowhere'), tensors, pair='mine', network='matcher', licence='')
+
+
+HEAD = {'final_proj.weight': (64, 32), 'final_proj.bias': (64,), 'matchability.weight': (1, 32), 'matchability.bias': (1,)}
+
+
+@pytest.mark.parametrize('name', HEAD)
+def test_an_assignment_of_descriptors_may_be_missing_as_a_whole_and_not_in_part(tmp_path, name):
+    head = {f'descriptor_assignment.{part}': np.zeros(shape, np.float32) for part, shape in HEAD.items()}
+    whole, wrong = random_matcher(0, 32, 64, 2) | head, f'descriptor_assignment.{name}'
+    write_network(tmp_path / 'matcher.safetensors', whole, pair='mine', network='matcher', licence='')
+    with pytest.raises(WeightsError, match=rf'{wrong} has shape \(.*\) where \(.*\) is expected'):
+        write_network(Path('/nowhere'), whole | {wrong: head[wrong][..., :-1].copy()}, pair='mine', network='matcher', licence='')
+    del whole[wrong]
+    with pytest.raises(WeightsError, match=f'has no tensor {wrong}: '):
+        write_network(Path('/nowhere'), whole, pair='mine', network='matcher', licence='')
 
 
 def test_a_matcher_without_whole_heads_is_refused():

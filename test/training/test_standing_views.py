@@ -70,6 +70,21 @@ def test_blocks_are_those_of_a_real_jpeg(quality):
     assert np.abs(ours - real).mean() < 0.1 * error
 
 
+def test_before_a_standing_camera_every_point_has_its_partner_at_its_own_pixel_also_one_of_what_hides_the_scene(photographs):
+    views = Scenes(photographs, HEIGHT, WIDTH, seed=3, standing=1.0, still=1.0).draw(16)
+    points = torch.rand(32, 50, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([WIDTH - 1.0, HEIGHT - 1.0])
+    transferred, visible = views.transfer(points)
+    torch.testing.assert_close(transferred, points, atol=1e-3, rtol=0)
+    assert visible.all()
+    torch.testing.assert_close(views.clean[:16], views.clean[16:], atol=2e-3, rtol=0)
+
+
+def test_a_share_of_the_cameras_stands_and_no_other_pair_is_the_same_view(photographs):
+    views = Scenes(photographs, HEIGHT, WIDTH, seed=3, still=0.4).draw(100)
+    alike = (views.clean[:100] - views.clean[100:]).abs().flatten(1).amax(1) < 2e-3
+    assert 25 < alike.sum() < 55
+
+
 def test_a_point_of_what_hides_the_scene_has_no_partner_and_no_keypoint_belongs_there(views):
     assert 0.01 < views.foreign.float().mean() < 0.5
     chosen = [row for row, foreign in enumerate(views.foreign) if foreign.sum() > 300]

@@ -23,7 +23,7 @@ from training.losses.imitation import imitation_loss
 from training.losses.matcher import MatcherLoss, assignment_loss, earlier_targets, true_matches
 from training.losses.placement import find_returns, placement_loss
 from training.networks.keypoints import refine, sample_descriptors, score_map, strongest, suppress_non_maxima
-from training.networks.lightglue import LightGlue, normalize_positions
+from training.networks.lightglue import SIMILARITY, LightGlue, normalize_positions
 from training.networks.superpoint import FoldedSuperPoint, SuperPoint
 from training.photographs import NoPhotographsError, drawings, load_photographs
 from training.processes import Processes
@@ -38,6 +38,7 @@ from training.scores import fit, true_errors
 from training.scores import main as scores
 from training.teacher import Teacher
 from training.train import TOY_EXTRACTOR, main
+from training.weight_files import first_layers, with_descriptor_assignment
 
 HEIGHT, WIDTH = 96, 128
 
@@ -241,6 +242,7 @@ def test_a_shallow_matcher_learns_the_deep_ones_answer_without_a_ground_truth():
     deep = LightGlue(width=64, layers=3, descriptor=32).requires_grad_(False)
     positions, described = torch.rand(4, 16, 2), torch.randn(4, 16, 32)
     soft, nothing = soft_assignment(*deep(positions, described)), torch.full((4, 16), -1)
+    least = distillation_loss(*deep(positions, described), soft).item()
     loss = MatcherLoss(LightGlue(width=64, layers=2, descriptor=32))
     optimizer = torch.optim.AdamW(loss.parameters(), lr=3e-3)
     apart = []
@@ -249,7 +251,7 @@ def test_a_shallow_matcher_learns_the_deep_ones_answer_without_a_ground_truth():
         optimizer.zero_grad()
         value.backward()
         optimizer.step()
-        apart.append((soft_assignment(*loss.network(positions, described)).matches - soft.matches).abs().sum().item())
+        apart.append(distillation_loss(*loss.network(positions, described), soft).item() - least)
     assert apart[-1] < 0.5 * apart[0]
 
 
@@ -304,6 +306,39 @@ def test_keypoints_and_descriptors_are_those_of_the_packages_graph(tmp_path):
     np.testing.assert_allclose(sample_descriptors(dense, pixels.float())[0], descriptors, atol=1e-3)
 
 
+def test_before_its_first_layer_a_matcher_begins_with_cosines_and_learns_who_has_a_partner():
+    torch.manual_seed(0)
+    network = LightGlue(width=64, layers=1, descriptor=32)
+    described = torch.nn.functional.normalize(torch.randn(2, 8, 32), dim=-1)
+    similarity, _ = network.descriptor_assignment(described)
+    torch.testing.assert_close(similarity, SIMILARITY * described[:1] @ described[1:].transpose(1, 2), atol=1e-4, rtol=1e-4)
+
+    shared = described[:1, :4]  # half of the points have a partner, and a first number that says so
+    described = torch.cat([torch.cat([shared, described[i:i + 1, 4:]], 1) for i in range(2)]).clone()
+    described[:, :, 0] = torch.tensor([1.0] * 4 + [-1.0] * 4)
+    partners = torch.tensor([[0, 1, 2, 3, -1, -1, -1, -1]] * 2)
+    loss, states = MatcherLoss(network), {name: value.clone() for name, value in network.state_dict().items()}
+    optimizer = torch.optim.AdamW(network.descriptor_assignment.parameters(), lr=0.03)
+    values = []
+    for _ in range(60):
+        value, _ = loss(torch.rand(2, 8, 2), described, partners, partners < 0)
+        optimizer.zero_grad()
+        value.backward()
+        optimizer.step()
+        values.append(value.item())
+    _, logits = network.descriptor_assignment(described)
+    assert (logits[:, :4] > 1).all()
+    assert (logits[:, 4:] < -1).all()
+    assert states['input_proj.weight'].equal(network.state_dict()['input_proj.weight'])
+
+
+@pytest.mark.parametrize('words', ['', '640,0', '640;320', 'many'])
+def test_numbers_of_keypoints_are_whole_and_above_none(words, folder, tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        main(['--photographs', str(folder), '--out', str(tmp_path), '--steps', '1', '--keypoints', words])
+    assert 'as 640,320,128' in capsys.readouterr().err
+
+
 def test_the_trained_matcher_is_the_packages(tmp_path):
     """What training counts as matches after the last layer is what the package's graph gives."""
     from lightglue_trt_ros.core.config import EngineSpec
@@ -323,7 +358,8 @@ def test_the_trained_matcher_is_the_packages(tmp_path):
         'keypoints0': points[0], 'keypoints1': points[1], 'scores0': ones, 'scores1': ones, 'descriptors0': described[0],
         'descriptors1': described[1], 'match_threshold': least, 'detection_threshold': none})[0]
     network = LightGlue(layers=6)
-    network.load_state_dict({name: torch.from_numpy(np.array(tensor, np.float32)) for name, tensor in weights.tensors.items()})
+    network.load_state_dict(with_descriptor_assignment(network.state_dict(), {
+        name: torch.from_numpy(np.array(tensor, np.float32)) for name, tensor in weights.tensors.items()}))
     loss = MatcherLoss(network)
     partners = torch.from_numpy(np.stack([matches, matches])).long()
     with torch.no_grad():
@@ -396,7 +432,6 @@ def test_a_narrow_extractor_comes_to_give_what_the_wide_one_gives(tmp_path):
 
 
 def test_a_light_matcher_begins_with_the_first_layers_of_a_large_one():
-    from training.weight_files import first_layers
     large = LightGlue(64, 5, 32).state_dict()
     small = LightGlue(64, 3, 32)
     small.load_state_dict(first_layers(large, 3))

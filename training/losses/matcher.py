@@ -60,7 +60,7 @@ class MatcherLoss(nn.Module):
 
     def forward(self, positions: Tensor, descriptors: Tensor, partners: Tensor, alone: Tensor,
                 soft: SoftAssignment | None = None) -> tuple[Tensor, Tensor]:
-        """The loss, and for people (5,): it without the confidences, precision, recall, true matches, agreement of layer 4.
+        """The loss, and for people (5,): that of the layers, precision, recall, true matches, agreement of layer 4.
 
         With a deep matcher's answer `soft`, each layer learns it beside the ground truth.
         """
@@ -75,11 +75,12 @@ class MatcherLoss(nn.Module):
             found.append(matches)
         found.append(last)
         loss = loss / sum(self.weights)
+        before, _ = self._judged(descriptors, network.descriptor_assignment, partners, alone, None)  # shares no weight with layers
         confidence = torch.zeros((), device=loss.device)
         for head, state, matches in zip(network.token_confidence, states, found, strict=False):
             logit = head.token[0](state.detach())[..., 0].float()
             confidence = confidence + 2 * F.binary_cross_entropy_with_logits(logit, (matches == found[-1]).float())
-        return loss + 0.02 * confidence, torch.cat([loss.detach()[None], _figures(found, partners, alone)])
+        return loss + before + 0.02 * confidence, torch.cat([loss.detach()[None], _figures(found, partners, alone)])
 
     def _judged(self, state: Tensor, assignment: nn.Module, partners: Tensor, alone: Tensor,
                 soft: SoftAssignment | None) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ from ..constants import constant
 from ..scenes.views import other
 
 HEAD_DIM = 64
+SIMILARITY = 20.0  # of equal descriptors, where no layer has run and no training: as a temperature of 0.05
 MATCH_SCORE = 0.1  # least score of a match, for what counts as one while training
 
 
@@ -71,17 +72,27 @@ class Layer(nn.Module):
 
 
 class Assignment(nn.Module):
-    """States -> similarity of every pair of points, and the logit that a point has a partner."""
+    """States of `state` numbers, or descriptors -> similarity of every pair of points, and the logit that a point has a partner."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, width: int, state: int) -> None:
         super().__init__()
-        self.final_proj, self.matchability = nn.Linear(width, width), nn.Linear(width, 1)
+        self.final_proj, self.matchability = nn.Linear(state, width), nn.Linear(state, 1)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """(2B, K, width) -> (B, K, K), (2B, K)."""
-        projected = self.final_proj(x) / x.shape[-1] ** 0.25
+        """(2B, K, state) -> (B, K, K), (2B, K)."""
+        projected = self.final_proj(x) / self.final_proj.out_features ** 0.25
         first, second = projected.chunk(2)
         return (first @ second.transpose(1, 2)).float(), self.matchability(x)[..., 0].float()
+
+
+def descriptor_assignment(width: int, descriptor: int) -> Assignment:
+    """The assignment before the first layer, untrained: cosines of descriptors, by SIMILARITY."""
+    assignment = Assignment(width, descriptor)
+    scale = SIMILARITY ** 0.5 * width ** 0.25
+    with torch.no_grad():
+        assignment.final_proj.weight.copy_(scale * torch.eye(width, descriptor))
+        assignment.final_proj.bias.zero_()
+    return assignment
 
 
 class Confidence(nn.Module):
@@ -101,8 +112,9 @@ class LightGlue(nn.Module):
             nn.init.zeros_(self.input_proj.bias)
         self.posenc = Rotary()
         self.transformers = nn.ModuleList(Layer(width) for _ in range(layers))
-        self.log_assignment = nn.ModuleList(Assignment(width) for _ in range(layers))
+        self.log_assignment = nn.ModuleList(Assignment(width, width) for _ in range(layers))
         self.token_confidence = nn.ModuleList(Confidence(width) for _ in range(layers - 1))
+        self.descriptor_assignment = descriptor_assignment(width, descriptor)
         self.layer_of = list(self.transformers)
 
     def compile_layers(self) -> None:

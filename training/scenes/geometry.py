@@ -32,29 +32,33 @@ class Geometry:
     across: Tensor  # (2B, PLANES, 3, 3): pixel of the view -> pixel of the other view
     nearness: Tensor  # (2B, PLANES, 3): inverse depth is its product with (u, v, 1); not positive where the plane is not seen
     pieces: Tensor  # bool (B, PLANES): a piece of a plane, with an outline of its own
+    still: Tensor  # bool (B,): of a camera that stands
 
 
 def draw_geometry(random: Random, pairs: int, height: int, width: int, photo_height: int, photo_width: int,
-                  ease: float = 1.0, reach: float = 1.0) -> Geometry:
+                  ease: float = 1.0, reach: float = 1.0, still: float = 0.0) -> Geometry:
     """Random scenes; the first B rows of the views are seen by the first camera, the others by the second.
 
     `ease` is the power of how far apart two cameras are: above 1, more pairs are near each other. `reach` multiplies that distance
-    and the angle between them. Homographies of one photograph do not depend on `reach`.
+    and the angle between them. Homographies of one photograph do not depend on `reach`. `still` is the share of standing cameras.
     """
     apart = random.uniform(pairs) ** ease  # how far apart the two views are
     hard = reach * apart
     turned = random.happens(TURNED, pairs)
     roll = torch.where(turned, random.uniform(pairs, low=-math.pi, high=math.pi), torch.zeros(pairs, device=random.device))
+    stands = random.happens(still, pairs) if still else torch.zeros(pairs, device=random.device, dtype=torch.bool)
+    moves = (~stands).float()
     kind = random.uniform(pairs)
     flat, room = kind < FLAT, kind > FLAT + LAYERED
     camera = _intrinsics(random, pairs, height, width)
     normals, distances, exists, pieces, scale = _planes(random, pairs, room)
     spread = torch.stack([0.7 + 7 * hard, 1.0 + 10 * hard, 0.5 + 8 * hard], 1)
-    r = turn(roll) @ rotation(random.normal(pairs, 3) * spread * DEGREE)
+    roll = roll * moves
+    r = turn(roll) @ rotation(random.normal(pairs, 3) * (spread * moves[:, None]) * DEGREE)
     forward = torch.where(random.happens(0.5, pairs), 3.0, 0.7)
     direction = random.normal(pairs, 3)
     direction = F.normalize(torch.cat([direction[:, :2], direction[:, 2:] * forward[:, None]], 1), dim=1)
-    t = direction * (scale * (0.006 + 0.3 * hard * random.uniform(pairs)))[:, None]
+    t = direction * (moves * scale * (0.006 + 0.3 * hard * random.uniform(pairs)))[:, None]
 
     back = inverse(camera)[:, None]
     over = normals / distances[..., None]
@@ -70,8 +74,9 @@ def draw_geometry(random: Random, pairs: int, height: int, width: int, photo_hei
                           for share in (0.7, 1.0))
     shift = random.normal(pairs, 2) * constant((width, height), random.device) * (0.01 + 0.15 * apart)[:, None]
     middle = constant((photo_width, photo_height), random.device) * (0.5 + 0.15 * random.normal(pairs, 2))
+    texture1 = torch.where(stands[:, None, None], texture0, texture1)
     texture0 = translation(middle) @ texture0
-    texture1 = translation(middle + shift) @ texture1 @ _about_centre(turn(roll), height, width)
+    texture1 = translation(middle + shift * moves[:, None]) @ texture1 @ _about_centre(turn(roll), height, width)
     everywhere = constant((0.0, 0.0, 1.0), random.device)
     alone = flat[:, None, None]
     textures[:, 0] = torch.where(alone, texture0, textures[:, 0])
@@ -81,7 +86,7 @@ def draw_geometry(random: Random, pairs: int, height: int, width: int, photo_hei
     exists[:, 1:] &= ~flat[:, None]
     nearness = torch.cat([torch.where(exists[..., None], near, -everywhere) for near in (near0, near1)])
     backwards = inverse(across)
-    return Geometry(torch.cat([textures, textures @ backwards]), torch.cat([across, backwards]), nearness, pieces)
+    return Geometry(torch.cat([textures, textures @ backwards]), torch.cat([across, backwards]), nearness, pieces, stands)
 
 
 def _intrinsics(random: Random, pairs: int, height: int, width: int) -> Tensor:

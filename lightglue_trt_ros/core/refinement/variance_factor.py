@@ -95,6 +95,7 @@ class Measured(NamedTuple):
     quantile: float  # QUANTILE of the squared distances of inliers over their variances; NaN without any
     inliers: int
     second_quantile: float = math.inf  # the same for the geometry that fits second best
+    tested: int = 0  # matches that inliers are of
 
 
 def measure(points0: Points, points1: Points, covariances: Points, unit: float, fit_limit: float,
@@ -113,14 +114,23 @@ def measure(points0: Points, points1: Points, covariances: Points, unit: float, 
     known = np.flatnonzero(np.isfinite(before).all(axis=1) & np.isfinite(after).all(axis=1))
     if len(known) < ENOUGH:
         return Measured(None, math.nan, 0)
-    some = known[::max(1, -(-len(known) // SAMPLES))]
+    some = known[::_stride(len(known))]
     fit = fit_epipolar(before[some], after[some], carried[some], INLIER_PX * unit, fit_limit,
                        None if jacobians is None else jacobians[some])
     right = np.flatnonzero(plausible(fit.distances, fit.ratios, unit))
     if not len(right):
-        return Measured(fit.fundamental, math.nan, 0)
+        return Measured(fit.fundamental, math.nan, 0, tested=len(some))
     second = math.inf if fit.second_ratios is None else _quantile(fit.second_ratios[right])
-    return Measured(fit.fundamental, _quantile(fit.ratios[right]), len(right), second)
+    return Measured(fit.fundamental, _quantile(fit.ratios[right]), len(right), second, len(some))
+
+
+def tested_of(matches: int) -> int:
+    """How many of these matches a fit tests; none where they are too few."""
+    return -(-matches // _stride(matches)) if matches >= ENOUGH else 0
+
+
+def _stride(matches: int) -> int:
+    return max(1, -(-matches // SAMPLES))
 
 
 def plausible(distances: Float64, ratios: Float64, unit: float = 1.0) -> NDArray[np.bool_]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...core.config import EngineSpec
-from ...core.early_exit import EarlyExits
+from ...core.early_exit import LAYERS, EarlyExits
 from ...core.score_calibration import UNCALIBRATED
 from ...core.types import Features, HostFeatures, Matches, Thresholds, UInt8
 
@@ -21,7 +21,7 @@ class NullBackend:
         size = np.array([spec.image_width, spec.image_height], np.float32)
         keypoints = rng.random((spec.max_keypoints, 2), np.float32) * size
         self.spec, self.description = spec, 'null: no networks run, every keypoint matches itself'
-        self.early_exits, self.score_calibration = EarlyExits(), UNCALIBRATED
+        self.early_exits, self.score_calibration = EarlyExits((LAYERS,)), UNCALIBRATED
         self._features = HostFeatures(keypoints, np.ones(spec.max_keypoints, np.float32), np.empty((0, 256), np.float32))
         self._matches = Matches(np.arange(spec.max_keypoints, dtype=np.int32), np.ones(spec.max_keypoints, np.float32), 0)
 

@@ -1,0 +1,82 @@
+"""Whether matches of the descriptors alone are enough, or LightGlue's layers have to run: the decision about exit 0.
+
+It is taken by what the pair's correspondences show, because no network says before the first layer how sure it is. Most pairs of
+consecutive frames are easy. A pair that was refused has cost an assignment and a refinement for nothing, so pairs like it are not
+tried again at once.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .correspondences import Correspondences
+from .geometry import Size
+from .static_points import per_cell
+from .types import NOTABLE, Float32
+
+INLIERS = 0.9  # least share of the matches that fit one epipolar geometry: on poor texture, wrong ones are a tenth and more
+MATCHES, OF_ROWS = 200, 1024  # least number, of that many rows, of which engines may have fewer,
+OF_KEYPOINTS = 0.45  # and least share of the keypoints of the frame that has fewer: a texture that repeats matches less
+COVERED, SEVERAL = 0.5, 3  # least share of the cells with SEVERAL keypoints that have a match
+CHANGE = 0.2  # largest rotation in the image, radians, and change of scale: descriptors follow neither far
+LONGEST_PAUSE = 8  # pairs: a hard stream pays for one try in nine
+
+
+class DepthZero:
+    """Which pairs of one stream are tried before the first layer: all while they are accepted, fewer and fewer else."""
+
+    def __init__(self) -> None:
+        self._pause = self._left = 0  # pairs after the last refusal, and those of them that are still to come
+
+    def due(self) -> bool:
+        """Whether to try this pair; asked once for each."""
+        self._left = max(self._left - 1, -1)
+        return self._left < 0
+
+    def learn(self, accepted: bool) -> None:
+        """After a try."""
+        self._pause = 0 if accepted else min(2 * self._pause or 1, LONGEST_PAUSE)
+        self._left = self._pause
+
+
+def enough(matches: int, keypoints: tuple[int, int], rows: int) -> bool:
+    """Whether so many matches of frames with these numbers of keypoints can be accepted; each frame has so many rows for them."""
+    return matches >= max(MATCHES * min(1.0, rows / OF_ROWS), OF_KEYPOINTS * min(keypoints))
+
+
+def is_sure(found: Correspondences, foreign: NDArray[np.bool_] | None, keypoints: Float32, size: Size) -> bool:
+    """Whether the layers would not make these correspondences better.
+
+    Args:
+        foreign: (M + C,) which of them stand still while the others move; None: none.
+        keypoints: (N, 2) of the reference, pixels, valid ones alone.
+        size: (height, width) of the frames.
+    """
+    before, after = found.reference_points[:found.matched], found.points[:found.matched]
+    return bool(found.inliers >= INLIERS * max(found.tested, 1)
+                and (foreign is None or np.mean(foreign[:found.matched]) <= NOTABLE)
+                and covered(before, keypoints, size) >= COVERED and change(before, after) <= CHANGE)
+
+
+def covered(points: Float32, keypoints: Float32, size: Size) -> float:
+    """Share of the cells with SEVERAL keypoints (N, 2) that also have one of the points (M, 2); 0 without such cells."""
+    cells = per_cell(keypoints, size) >= SEVERAL
+    return float(np.mean(per_cell(points, size)[cells] > 0)) if cells.any() else 0.0
+
+
+def change(before: Float32, after: Float32) -> float:
+    """How far the motion of points (M, 2) is from a translation: of most pairs of points, as a share of their distance.
+
+    A rotation by r radians gives r, a change of scale by a tenth 0.1; a plane that is seen from the side counts little.
+    """
+    half = len(before) // 2
+    first, second = (points[:half] - points[half:2 * half] for points in (before, after))
+    squares = np.einsum('ij,ij->i', first, first)
+    apart = squares > 1
+    if not apart.any():
+        return 0.0
+    first, second, squares = first[apart], second[apart], squares[apart]
+    along = np.einsum('ij,ij->i', first, second) / squares
+    across = (first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0]) / squares
+    return float(np.hypot(np.median(along) - 1, np.median(across)))
