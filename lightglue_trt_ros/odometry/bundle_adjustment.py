@@ -18,6 +18,7 @@ from ..core.types import Float64
 NEAR = 1e-3  # least depth: of points closer to the camera's plane, or behind it
 RIDGE = 1e-6  # added to the diagonals, which keeps unobservable parameters in place
 LEAST_FREEDOM = 0.1  # of the observations: degrees of freedom of the variance
+LEAST_VARIANCE = 0.01  # of errors, in the loss's scale: a tenth of it, and none is exact
 LEAST_GAIN = 1e-4  # of the cost, as a share; a smaller one ends the adjustment
 
 
@@ -84,7 +85,7 @@ def pose_covariances(bundle: Bundle, observed: Float64, precisions: Float64, bas
     variance = _variance(_errors(bundle, observed, precisions, baseline, scale), observed, 3 * len(bundle.points) + len(square))
     if length_sigma is not None:
         apart = np.linalg.inv(bundle.inverse_poses[1])[:3, 3] - np.linalg.inv(bundle.inverse_poses[0])[:3, 3]
-        along = bundle.inverse_poses[1, :3, :3] @ apart / (apart @ apart * length_sigma)
+        along = bundle.inverse_poses[1, :3, :3] @ apart / (max(apart @ apart, RIDGE) * length_sigma)
         square[3:6, 3:6] += variance * np.outer(along, along)
     views, order = len(bundle.inverse_poses) - 1, [3, 4, 5, 0, 1, 2]
     found = variance * np.linalg.inv(square)[:-1, :-1].reshape(views, 6, views, 6)[:, order][..., order]
@@ -103,8 +104,9 @@ def _variance(errors: Float64, observed: Float64, unknowns: int) -> float:
     count = 2 * len(left) + len(right)
     slopes = 2 * np.sum(left**2) + np.sum(right * (2 * right - 1))
     influence = np.sum(left**2 * squares[known[..., 0], 0]) + np.sum(right**2 * squares[known[..., 2], 1])
-    return float(influence * (2 * left.sum() + right.sum()) / max(slopes, LEAST_FREEDOM * count)**2
-                 * count / max(count - unknowns, LEAST_FREEDOM * count))
+    least = max(LEAST_FREEDOM * count, 1.0)
+    variance = influence * (2 * left.sum() + right.sum()) / max(slopes, least)**2 * count / max(count - unknowns, least)
+    return float(max(variance, LEAST_VARIANCE))
 
 
 def reprojection_errors(bundle: Bundle, observed: Float64, precisions: Float64, baseline: float) -> Float64:

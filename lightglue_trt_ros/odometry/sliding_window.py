@@ -168,7 +168,12 @@ class SlidingWindow:
         return Fix(stamp, view.pose, quality, count, velocity, rate, view.covariance + view.drift.covariance, of_step)
 
     def _estimate_covariances(self, origin: _View) -> Float64:
-        """Set those of all views after the first one; returns that of the step (6, 6) from `origin` to the newest."""
+        """Set those of all views after the first one; returns that of the step (6, 6) from `origin` to the newest.
+
+        Raises LinAlgError where the adjustment has left no point.
+        """
+        if not self._points:
+            raise np.linalg.LinAlgError('no point is left')
         views = list(self._views)
         is_left_out = all(each is not origin for each in views)  # of the window, when the newest came: its pose is of before
         if is_left_out:

@@ -8,6 +8,7 @@ from scipy.spatial.transform import Rotation
 from support.moving_camera import BASELINE, FOCAL, poses_of, steps
 
 from lightglue_trt_ros.odometry import pose_covariance, sliding_window
+from lightglue_trt_ros.odometry.bundle_adjustment import Bundle, OffsetEstimate, pose_covariances
 from lightglue_trt_ros.odometry.pose_covariance import (
     Drift,
     after_unknown,
@@ -131,3 +132,41 @@ def test_what_was_not_tracked_makes_the_pose_uncertain():
     step = np.linalg.norm(frames[8].pose[:3, 3] - frames[7].pose[:3, 3])
     assert (sigmas[-1][:3] > 0.9 * step).all()
     assert (sigmas[7][:3] < 0.2 * step).all()
+
+
+@pytest.mark.parametrize('right', [True, False])
+def test_no_tracks_are_exact_and_no_covariance_is_zero(right):
+    window = SlidingWindow(FOCAL, BASELINE if right else None)
+    for each in steps(poses_of(12)):
+        fix = window.add(each.stamp, each.ids, each.points, each.stamp - 0.1, each.reference_points, each.right_x)
+        if fix.quality is Quality.TRACKING:
+            for covariance in (fix.covariance, fix.twist_covariance):
+                np.linalg.cholesky(covariance)
+                assert np.sqrt(np.diag(covariance)).min() > 1e-6
+
+
+@pytest.mark.filterwarnings('error')
+def test_covariances_of_few_points_are_finite():
+    poses = np.tile(np.eye(4), (3, 1, 1))
+    poses[:, 0, 3] = 0, -0.1, -0.2
+    for count in (1, 4):
+        points = np.random.default_rng(0).uniform([-1, -1, 3], [1, 1, 6], (count, 3))
+        seen = np.einsum('pij,lj->pli', poses[:, :3, :3], points) + poses[:, None, :3, 3]
+        observed = np.stack([seen[..., 0], seen[..., 1], seen[..., 0] - BASELINE], axis=2) / seen[..., 2:]
+        for sigma in (None, 1e-6):
+            found = pose_covariances(Bundle(poses, points), observed, np.ones((3, count)), BASELINE, 1e-3, OffsetEstimate(0.0, 1e6),
+                                     sigma)
+            assert np.isfinite(found).all()
+            assert (np.einsum('iaia->ia', found) > 0).all()
+
+
+def test_where_the_adjustment_leaves_no_point_the_pose_is_lost(monkeypatch):
+    window, frames = SlidingWindow(FOCAL, BASELINE), list(steps(poses_of(8)))
+
+    def add(each) -> Fix:
+        return window.add(each.stamp, each.ids, each.points, each.stamp - 0.1, each.reference_points, each.right_x)
+    assert add(frames[0]).quality is Quality.TRACKING
+    with monkeypatch.context() as patch:
+        patch.setattr(sliding_window, 'WRONG_PX', -1.0)
+        assert add(frames[1]).quality is Quality.LOST
+    assert [add(each).quality for each in frames[2:]][-1] is Quality.TRACKING
