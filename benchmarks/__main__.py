@@ -13,11 +13,13 @@ from benchmarks import (
     in_plane_rotation,
     layers,
     peers,
+    pose_covariances,
     scores,
     static_cost,
     static_structure,
     stereo_odometry,
     sweep,
+    unchanged_fleets,
 )
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.utils.arguments import add_settings, settings_of
@@ -27,8 +29,8 @@ from lightglue_trt_ros.utils.processes import describe_machine
 
 # Each module has measure(args, config), which prints a table and returns its part of the JSON report; some have add_options.
 MEASUREMENTS = {'homographies': homographies, 'turns': in_plane_rotation, 'depth': early_exits, 'layers': layers,
-                'peers': peers, 'scores': scores, 'odometry': stereo_odometry, 'standing': static_cost,
-                'structure': static_structure, 'sweep': sweep}
+                'peers': peers, 'scores': scores, 'odometry': stereo_odometry, 'covariances': pose_covariances,
+                'standing': static_cost, 'structure': static_structure, 'sweep': sweep, 'unchanged': unchanged_fleets}
 
 
 @command('benchmarks')

@@ -32,7 +32,8 @@ from ..utils.files import write_output
 from ..utils.processes import describe_machine
 
 PARTS = ('stages', 'caching', 'node', 'cameras', 'device', 'profile')  # the first three where none is named
-OF_A_CHECKOUT = ('homographies', 'turns', 'depth', 'layers', 'peers', 'scores', 'odometry', 'standing', 'structure', 'sweep')
+OF_A_CHECKOUT = ('homographies', 'turns', 'depth', 'layers', 'peers', 'scores', 'odometry', 'covariances', 'standing', 'structure',
+                 'sweep', 'unchanged')
 
 
 @command('benchmark')

@@ -94,22 +94,27 @@ def depth_from_compressed(msg: Any, megapixels: float | None = None, per_metre: 
 
 
 def _checked(pixels: NDArray[Any], unit_m: float) -> tuple[NDArray[Any], float]:
-    """Raise FrameError where the median of some pixels shows that the unit is wrong: of floats, 16 bits end before."""
-    if pixels.dtype.kind == 'f':
-        some = pixels[::16, ::16]
-        known = some[np.isfinite(some) & (some > 0)]
-        if known.size and (median := float(np.median(known)) * unit_m) > FARTHEST_M:
-            raise FrameError(f'its median is {median:.0f} m: 32FC1 is in metres (REP 118), divide by 1000 or publish 16UC1')
+    """Raise FrameError where the median of some pixels shows that the unit is wrong."""
+    known = _known(pixels)[0]
+    median_m = float(np.median(known)) * unit_m if known.size else NEAREST_M
+    if not NEAREST_M <= median_m <= FARTHEST_M:
+        how = {('u', True): '16UC1 is in millimetres (REP 118), multiply by 1000 or publish 32FC1',
+               ('f', False): '32FC1 is in metres (REP 118), divide by 1000 or publish 16UC1'}
+        size = f'{median_m:.3g}' if median_m < 1 else f'{median_m:.0f}'
+        raise FrameError(f'its median is {size} m: ' + how.get((pixels.dtype.kind, median_m < 1), 'its unit must be wrong'))
     return pixels, unit_m
 
 
-def share_known(pixels: NDArray[Any], unit_m: float) -> float:
-    """The share of known pixels, 0 to 1, of one in 256. Raises FrameError where they are whole metres: 16UC1 is in millimetres."""
+def share_known(pixels: NDArray[Any]) -> float:
+    """The share of known pixels, 0 to 1, of one in 256."""
+    known, count = _known(pixels)
+    return float(known.size / max(count, 1))
+
+
+def _known(pixels: NDArray[Any]) -> tuple[NDArray[Any], int]:
+    """The known ones of a pixel in 256, and how many these are."""
     some = pixels[::16, ::16]
-    known = some[np.isfinite(some) & (some > 0) & ((some < SATURATED) if some.dtype.kind == 'u' else True)]
-    if some.dtype.kind == 'u' and known.size and (median := float(np.median(known)) * unit_m) < NEAREST_M:
-        raise FrameError(f'its median is {median:.3g} m: 16UC1 is in millimetres (REP 118), multiply by 1000 or publish 32FC1')
-    return float(known.size / max(some.size, 1))
+    return some[np.isfinite(some) & (some > 0) & ((some < SATURATED) if some.dtype.kind == 'u' else True)], some.size
 
 
 def locate(depth: DepthImage, points: Float32, covariances: Float32) -> Positions:

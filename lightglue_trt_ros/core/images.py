@@ -57,7 +57,7 @@ _LAYOUTS = _layouts()
 SUPPORTED_ENCODINGS = tuple(sorted(_LAYOUTS))  # without cv_bridge
 DEPTH_ENCODINGS = ('16UC1', '32FC1')  # in millimetres and in metres, by REP 118
 _JPEG = b'\xff\xd8\xff'  # how one begins
-_IN_WORDS = 'mono8, rgb8, bgr8, rgba8, bgra8, bayer_*8, the same in 16 bits, 8UC1 to 16UC4, yuv422, yuv422_yuy2, nv12, nv21, nv24'
+_IN_WORDS = 'mono8, rgb8, bgr8, rgba8, bgra8, bayer_*8, 8UC1/3/4, the same in 16 bits, yuv422, yuv422_yuy2, nv12, nv21, nv24'
 _NUMBERS = re.compile(r'(8S|16S|32S|32F|64F)C[1-4]|(8|16)UC2')  # of sensor_msgs/image_encodings: not of brightness
 
 

@@ -87,7 +87,8 @@ def _opened(path: str | os.PathLike[str], image_topic: str | None, camera: str) 
             path = _bag_without_metadata(path)
     elif not path.name.endswith(ENDINGS):
         advice = ROS1_ADVICE.format(file=path, folder=path.with_suffix('')) if path.suffix == '.bag' else \
-            'unpack it first, and name what comes out of it' if path.suffix in ARCHIVES else 'name a bag or an image folder'
+            'unpack it first, and name what comes out of it' if path.suffix in ARCHIVES else \
+            f'name its folder, {path.parent}' if path.name == 'metadata.yaml' else 'name a bag or an image folder'
         raise BagError(f'{path} is no rosbag2 file (.db3, .mcap, also .zstd): {advice}')
     return BagRecording(Storage(path), image_topic, camera)
 
@@ -294,6 +295,8 @@ class BagRecording(Recording):
         if len(cameras) > 1:
             raise BagError(f'{self.path} holds {len(cameras)} image topics{of_camera}, {choice}. It holds: {self._listing}')
         chosen, *others = cameras[0]
+        if self._images.holds_depth(chosen):
+            self._notes.append(f'images: {chosen} is depth by its encoding or name, and taken for want of others')
         if others:
             self._notes.append(f'images: {chosen}; not read are the same ones in another transport, {"; ".join(map(str, others))}')
         return chosen
@@ -423,6 +426,9 @@ def _bag_without_metadata(path: Path) -> Path:
     if ros1:
         raise BagError(f'{path} holds {len(ros1)} bag{"s" * (len(ros1) != 1)} of ROS 1, {ros1[0].name}: '
                        + ROS1_ADVICE.format(file=ros1[0], folder=ros1[0].with_suffix('')))
+    bags = sorted((entry for entry in path.iterdir() if (entry / 'metadata.yaml').is_file()), key=natural)
+    if bags:
+        raise BagError(f'{path} is no recording, and has {len(bags)} bag{"s" * (len(bags) != 1)} in it: name one, as {bags[0]}')
     names = sorted(entry.name for entry in path.iterdir() if not is_hidden(entry.name))
     listing = ', '.join(names[:8]) + (', …' if len(names) > 8 else '') if names else 'nothing'
     raise BagError(f'{path} is neither a rosbag2 (metadata.yaml) nor an image folder (images/ and timestamps.txt, rgb.txt, '

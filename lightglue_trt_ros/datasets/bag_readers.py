@@ -46,6 +46,10 @@ class Channel(NamedTuple):
     encoding: str = 'cdr'  # of its messages: cdr is ROS 2's
 
 
+class DamagedError(BagError):
+    """Nothing of a compressed file can be unpacked."""
+
+
 class OversizeError(BagError):
     """Compressed data would exceed the allowed size."""
 
@@ -137,11 +141,12 @@ def unpack_file(path: Path, target: Path) -> str:
                         raise OversizeError(f'{path}, {size} bytes, becomes more than {file.tell() / 2**20:.0f} MiB: '
                                             f'unpack it yourself (zstd -d), or raise {UNPACKED_VARIABLE}')
                     file.write(piece)
-        except BagError:
+        except (BagError, OSError):  # the latter where there is no room
             raise
         except Exception as error:  # of the decompressor's own kind
             if not file.tell():
-                raise BagError(f'cannot unpack {path}, {size} bytes: {error}; it is cut off, or no zstd: copy it again') from None
+                raise DamagedError(f'cannot unpack {path}, {size} bytes: {error}; it is cut off, or no zstd: copy it again') \
+                    from None
             return f'{path} is cut off or damaged ({error}): what stands before is read'
     return ''
 
@@ -245,7 +250,7 @@ class _Mcap:
                 self._learn_channels(file)
                 yield from by_time((span.first, partial(self._record_at, file, span.at)) for span in spans)
         if not self._ended:
-            raise BagError(f'{self._path} is cut off')
+            raise BagError(f'{self._path} is cut off: copy it again')
 
     def spans(self) -> list[_Span]:
         """What holds messages, in recorded order, by the heads of the records. Raises BagError where the file is no mcap file."""
@@ -363,7 +368,7 @@ def _unpack(compression: str, data: bytes) -> bytes:
     except BagError:
         raise
     except Exception as error:  # of the decompressors' own kinds
-        raise BagError(f'{len(data)} bytes are no {compression}: {error}') from None
+        raise BagError(f'{len(data)} bytes are no whole {compression} ({error}): they are damaged, copy the bag again') from None
     if len(content) > limit:
         del content  # the error would keep it in memory
         raise OversizeError(f'{len(data)} bytes of {compression} become more than {limit / 2**20:.0f} MiB: '

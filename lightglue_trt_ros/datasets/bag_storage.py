@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +11,7 @@ from typing import Any
 
 from ..utils.errors import BagError
 from .bag_parts import ZSTD, parts_of, unpacked_name
-from .bag_readers import DAMAGE, Channel, by_time, counted, first_time, messages, missing_log, unpack_file, unpacked
+from .bag_readers import DAMAGE, Channel, DamagedError, by_time, counted, first_time, messages, missing_log, unpack_file, unpacked
 from .sequence import Topic
 
 
@@ -27,7 +27,10 @@ class Storage:
         parts = parts_of(path)
         self._absent, notes = parts.absent, parts.notes
         self._scratch: TemporaryDirectory[str] | None = None  # of unpacked files
-        self._files = [self._unpacked(file, notes) if file.suffix in ZSTD else file for file in parts.files]
+        self._files = [*self._plain(parts.files, notes)]
+        if not (path if path.is_dir() else path.parent).joinpath('metadata.yaml').exists():  # the recorder may have died
+            notes += [f'{file} may have a write-ahead log, {file.name}-wal, which is absent: copy it there if the recording has it'
+                      for file in self._files if missing_log(file)]
         self.notes = tuple(notes)  # what is absent, or read otherwise than metadata.yaml says; for people
         counts, reasons = _promised(parts.metadata) if parts.counted else Counter[Channel](), list[str]()
         if not any(counts.values()):
@@ -73,6 +76,16 @@ class Storage:
     def _starts(self) -> list[tuple[Path, int]]:
         """The files, and when the first message of each was received; of a single one that does not matter."""
         return [(file, first_time(file) if len(self._files) > 1 else 0) for file in self._files]
+
+    def _plain(self, files: Sequence[Path], notes: list[str]) -> Iterator[Path]:
+        """The files, unpacked where they are compressed. Of several one that is no zstd gives a note. Raises BagError."""
+        for file in files:
+            try:
+                yield self._unpacked(file, notes) if file.suffix in ZSTD else file
+            except DamagedError as error:
+                if len(files) < 2:
+                    raise
+                notes.append(f'{error}. The other parts are read')
 
     def _unpacked(self, path: Path, notes: list[str]) -> Path:
         """NAME of NAME.zstd, in the scratch folder; a file that is cut off gives a note. Raises BagError."""

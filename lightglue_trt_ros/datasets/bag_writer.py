@@ -172,7 +172,7 @@ def encode(image: UInt8, compression: str) -> UInt8:
     """The bytes (n,) uint8 of a JPEG (quality 95) or PNG of gray (H, W) or BGR (H, W, 3) uint8. Raises BagError."""
     done, data = cv2.imencode('.jpg' if compression == 'jpeg' else '.png', image)
     if not done:
-        raise BagError(f'OpenCV cannot encode an image of shape {image.shape} as {compression}')
+        raise BagError(f'OpenCV cannot encode an image of shape {image.shape} as {compression}: record it without --compressed')
     return np.asarray(data, np.uint8).reshape(-1)
 
 

@@ -122,7 +122,7 @@ def _range(stamps: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
 def _from_file(recording: Recording, path: Path, kind: str | None, camera_in_body: Float64 | None) -> Trajectory:
     kind = kind_of(path) if kind is None else kind
     if kind not in KINDS:
-        raise BagError(f'ground truth of kind {kind!r}: it is one of {", ".join(KINDS)}')
+        raise BagError(f'{path}: ground truth of kind {kind!r}: it is one of {", ".join(KINDS)}')
     if kind == 'kitti':
         poses = read_kitti(path, _kitti_stamps(recording, path))
     else:
@@ -147,7 +147,8 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
     computed = [topic for topic in topics if name in (None, topic.name) and own_odometry.publishes(topic)]
     for topic in computed:
         on_note(f'{topic.name} is the odometry of this package, computed from images of this recording: '
-                + ('it is no ground truth, and left out' if name is None else 'figures by it compare matches with themselves'))
+                + ('figures by it compare matches with themselves' if name is not None else
+                   'it is no ground truth, and left out; --truth-topic takes it all the same'))
     if name is None:
         topics = [topic for topic in topics if topic not in computed]
         own = [topic for topic in topics if (topic.name, topic.type) == (POSE_TOPIC, POSE_STAMPED) and topic.count]

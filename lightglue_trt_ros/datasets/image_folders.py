@@ -47,7 +47,7 @@ class FolderRecording(Recording):
         if len(files) != len(stamps_ns):
             raise BagError(f'{path} has {len(stamps_ns)} stamps and {len(files)} images: they must be as many')
         if not files:
-            raise BagError(f'{path} lists no image')
+            raise BagError(f'{path} lists no image: a line with stamp and file is needed for each')
         self.topics = (Topic(image_topic, IMAGE, len(files)),)
 
     def __len__(self) -> int:
@@ -261,7 +261,7 @@ class KittiFolder(FolderRecording):
         except KeyError:
             raise BagError(f'{path} has no {name}, the projection of image_{name[1:]}') from None
         except (OSError, UnicodeDecodeError, ValueError) as error:
-            raise BagError(f'{path}: {error}') from None
+            raise BagError(f'{path}, {name}: {error}; it needs the 12 numbers of a 3x4 projection') from None
 
     def _ground_truth(self) -> Trajectory | None:
         here = self.path.resolve()

@@ -33,9 +33,9 @@ class OwnOdometry:
         self._bag, self._found = bag, dict[str, bool]()
 
     def publishes(self, topic: Topic) -> bool:
-        """Whether a topic of Odometry is that node's: with its path beside it, with its first pose, or as former versions wrote it.
+        """Whether a topic of Odometry is that node's: with its path next to it, its first pose, or its covariances.
 
-        These had velocities that never rotate.
+        Those of pose and twist are full. Former versions wrote none, and velocities that never rotate.
         """
         if topic.name not in self._found:
             self._found[topic.name] = topic.type == ODOMETRY and self._is_own(topic)
@@ -48,6 +48,8 @@ class OwnOdometry:
         place = topic.name[:topic.name.rfind('/') + 1]
         if any(other.type == PATH and other.name == f'{place}path' for other in self._bag.topics):
             return True
+        if all(np.all(each.covariance) for message in messages for each in (message.pose, message.twist)):
+            return True  # wheels, filters and simulators leave out some, and have other stamps
         first = messages[0].pose.pose
         position, attitude = ([[getattr(vector, axis) for axis in axes]] for vector, axes in (
             (first.position, 'xyz'), (first.orientation, 'xyzw')))
@@ -66,11 +68,14 @@ class OwnOdometry:
                 message = next(self._first(other))
                 if (message.header.frame_id.strip('/'), message.child_frame_id.strip('/')) == (parent, child):
                     return True
-        return child == self._bag.frame_id and _begins(first) and self._are_of_images(stamps[:JUDGED], topic)
+        if child == self._bag.frame_id:
+            return _begins(first) and self._are_of_images(stamps[:JUDGED], topic)
+        return _begins(first @ UPRIGHT) and self._are_of_images(stamps[:JUDGED], topic, of_matches=True)  # of base_frame
 
-    def _are_of_images(self, stamps: list[int], topic: Topic) -> bool:
-        """Whether nearly all stamps are those of images, or of clouds of matches, of one topic."""
-        for other in (*self._bag.image_topics, *(each for each in self._bag.topics if each.type == CLOUD)):
+    def _are_of_images(self, stamps: list[int], topic: Topic, of_matches: bool = False) -> bool:
+        """Whether nearly all stamps are those of images, or of clouds of matches (of these alone), of one topic."""
+        images = () if of_matches else self._bag.image_topics
+        for other in (*images, *(each for each in self._bag.topics if each.type == CLOUD)):
             if not other.count or other.encoding != 'cdr' or (other.type == CLOUD and not self._holds_matches(other)):
                 continue
             waiting, last = set(stamps), max(stamps)

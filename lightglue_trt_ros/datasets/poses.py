@@ -32,7 +32,8 @@ class Trajectory:
 
     def __post_init__(self) -> None:
         if not np.isfinite(self.poses).all():
-            raise BagError(f'pose {int(np.argmin(np.isfinite(self.poses).all(axis=(1, 2))))} is not finite')
+            number = int(np.argmin(np.isfinite(self.poses).all(axis=(1, 2))))
+            raise BagError(f'pose {number} is not finite: correct it, or remove it')
 
     def __len__(self) -> int:
         return len(self.stamps_ns)
@@ -85,7 +86,7 @@ def poses_from(translations: ArrayLike, quaternions: ArrayLike) -> Float64:
     norm = np.linalg.norm(q, axis=1)
     if (bad := ~(np.isfinite(norm) & (norm > 1e-6))).any():
         row = int(np.argmax(bad))
-        raise BagError(f'the quaternion of pose {row} is {q[row].tolist()}: it has no direction')
+        raise BagError(f'the quaternion of pose {row} is {q[row].tolist()}: it has no direction; correct it, or remove the pose')
     poses = np.tile(np.eye(4), (len(q), 1, 1))
     poses[:, :3, :3] = Rotation.from_quat(q).as_matrix()
     poses[:, :3, 3] = np.asarray(translations, np.float64)
@@ -128,7 +129,7 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
         words = line.split(separator)
         if len(words) < _TUM_VALUES or (kind == 'tum' and len(words) > _TUM_VALUES):
             raise ValueError(f'{len(words)} values where {_TUM_VALUES} belong ({" ".join(fields)})')
-        return parse(words[0]), [float(words[fields.index(field)]) for field in ('x', 'y', 'z', 'qx', 'qy', 'qz', 'qw')]
+        return parse(words[0]), [_number(words[fields.index(field)]) for field in ('x', 'y', 'z', 'qx', 'qy', 'qz', 'qw')]
 
     rows = _rows(path, row)
     table = np.asarray([values for _, values in rows], np.float64).reshape(-1, 7)
@@ -143,12 +144,12 @@ def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
     Raises BagError that names the line, or both counts.
     """
     def row(line: str) -> list[float]:
-        values = [float(word) for word in line.split()]
+        values = [_number(word) for word in line.split()]
         if len(values) != _KITTI_VALUES:
             raise ValueError(f'{len(values)} values where {_KITTI_VALUES} belong, a 3x4 matrix')
         r = np.asarray(values, np.float64).reshape(3, 4)[:, :3]
         if not np.abs(r @ r.T - np.eye(3)).max() < 1e-3 or np.linalg.det(r) < 0:
-            raise ValueError('its left 3x3 is no rotation')
+            raise ValueError('its left 3x3 is no rotation; the rows of [R t] are needed, world from camera')
         return values
 
     rows = _rows(path, row)
@@ -181,10 +182,21 @@ def read_list(path: Path, parse: Callable[[str], int], separator: str | None = N
 
 def parse_nanoseconds(text: str) -> int:
     """A count of nanoseconds. Raises ValueError when that is no stamp ROS can hold."""
-    ns = int(text)
+    try:
+        ns = int(text)
+    except ValueError:
+        raise ValueError(f'{text!r} is not a number of nanoseconds') from None
     if not 0 <= ns <= MAX_STAMP_NS:
         raise ValueError(f'{text!r} is not a time in nanoseconds between 0 and {MAX_STAMP_NS}')
     return ns
+
+
+def _number(text: str) -> float:
+    """Raises ValueError."""
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f'{text.strip()!r} is no number') from None
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
@@ -218,6 +230,6 @@ def naming(place: Path | str) -> Iterator[None]:
 
 def _trajectory(path: Path, name: str, stamps_ns: Sequence[int], poses: Float64) -> Trajectory:
     if not len(poses):
-        raise BagError(f'{path} holds no pose')
+        raise BagError(f'{path} holds no pose: one a line is needed')
     with naming(path):
         return Trajectory(np.asarray(stamps_ns, np.int64), poses, f'{path} ({name})')

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.depth import FARTHEST_M, NEAREST_M, SATURATED, depth_pixels
+from ..core.depth import SATURATED, depth_pixels
 from ..core.images import largest_16_bit_sample
 from ..utils.errors import BagError, FrameError
 from .image_folders import DepthFolder
@@ -43,7 +43,7 @@ def bits_note(frames: Iterable[Frame], bits: int = 16) -> str:
 
 
 def median_depth(depth: Recording, on_note: Callable[[str], None]) -> float | None:
-    """The median depth of the first images in metres, None without any; `on_note` gets a line where the unit must be wrong."""
+    """The median depth of the first images in metres, None without any; `on_note` gets a line that says why."""
     known, pixels_in_all, saturated, refusal = list[NDArray[np.float32]](), 0, 0, ''
     for frame in itertools.islice(readable_frames(depth, lambda line: None), JUDGED_IMAGES):
         try:
@@ -58,10 +58,8 @@ def median_depth(depth: Recording, on_note: Callable[[str], None]) -> float | No
     if saturated > SATURATED_SHARE * pixels_in_all:
         on_note(f'depth: {100 * saturated / pixels_in_all:.1f} % of the pixels are 65535, which is taken as unknown: write 0 there')
     if not sum(map(len, known)):
-        on_note(f'depth: the first images have none{f": {refusal}" if refusal else ""}; --depth-scale gives the units to a metre')
+        why = f': {refusal}' if refusal else ''
+        on_note(f'depth: the first images have none{why}; --depth-scale gives the units to a metre (1000 for millimetres, 5000 in '
+                'TUM folders)')
         return None
-    median_m = float(np.median(np.concatenate(known)))
-    if not NEAREST_M <= median_m <= FARTHEST_M:
-        on_note(f'depth: the median is {median_m:.3g} m, so the unit must be wrong: give --depth-scale with the units to a metre '
-                '(1000 for millimetres, 5000 in TUM folders)')
-    return median_m
+    return float(np.median(np.concatenate(known)))

@@ -17,6 +17,8 @@ from ..core.types import Float64
 
 NEAR = 1e-3  # least depth: of points closer to the camera's plane, or behind it
 RIDGE = 1e-6  # added to the diagonals, which keeps unobservable parameters in place
+LEAST_FREEDOM = 0.1  # of the observations: degrees of freedom of the variance
+LEAST_VARIANCE = 0.01  # of errors, in the loss's scale: a tenth of it, and none is exact
 LEAST_GAIN = 1e-4  # of the cost, as a share; a smaller one ends the adjustment
 
 
@@ -69,6 +71,42 @@ def adjust(bundle: Bundle, observed: Float64, precisions: Float64, first_free: i
         if done:
             break
     return bundle, OffsetEstimate(bundle.offset, _Normal(linear, first_free, RIDGE, bundle.offset, prior).information())
+
+
+def pose_covariances(bundle: Bundle, observed: Float64, precisions: Float64, baseline: float, scale: float, prior: OffsetEstimate,
+                     length_sigma: float | None = None) -> Float64:
+    """Covariances (P - 1, 6, P - 1, 6) of the poses after the first, which counts as exact, at a bundle of least cost.
+
+    Of a pose: translation, then rotation, in the camera's axes. `length_sigma` is the standard deviation of the distance between
+    the first two poses, as a share of it; needed where nothing else gives a length. Noise is that of the errors.
+    """
+    linear = _linearised(bundle, observed, precisions, baseline, scale)
+    square = _Normal(linear, 1, RIDGE, bundle.offset, prior).square
+    variance = _variance(_errors(bundle, observed, precisions, baseline, scale), observed, 3 * len(bundle.points) + len(square))
+    if length_sigma is not None:
+        apart = np.linalg.inv(bundle.inverse_poses[1])[:3, 3] - np.linalg.inv(bundle.inverse_poses[0])[:3, 3]
+        along = bundle.inverse_poses[1, :3, :3] @ apart / (max(apart @ apart, RIDGE) * length_sigma)
+        square[3:6, 3:6] += variance * np.outer(along, along)
+    views, order = len(bundle.inverse_poses) - 1, [3, 4, 5, 0, 1, 2]
+    found = variance * np.linalg.inv(square)[:-1, :-1].reshape(views, 6, views, 6)[:, order][..., order]
+    return np.asarray((found + found.transpose(2, 3, 0, 1)) / 2, np.float64)
+
+
+def _variance(errors: Float64, observed: Float64, unknowns: int) -> float:
+    """The variance of estimates by Cauchy's loss over the inverse of their weighted information (Huber, Robust Statistics, 7.6).
+
+    `errors` (P, L, 3) are in units of the loss's scale; `unknowns` were fitted to them.
+    """
+    known = np.isfinite(observed)
+    squares = np.stack([errors[..., 0]**2 + errors[..., 1]**2, errors[..., 2]**2], axis=2)
+    weights = 1 / (1 + squares)
+    left, right = weights[known[..., 0], 0], weights[known[..., 2], 1]
+    count = 2 * len(left) + len(right)
+    slopes = 2 * np.sum(left**2) + np.sum(right * (2 * right - 1))
+    influence = np.sum(left**2 * squares[known[..., 0], 0]) + np.sum(right**2 * squares[known[..., 2], 1])
+    least = max(LEAST_FREEDOM * count, 1.0)
+    variance = influence * (2 * left.sum() + right.sum()) / max(slopes, least)**2 * count / max(count - unknowns, least)
+    return float(max(variance, LEAST_VARIANCE))
 
 
 def reprojection_errors(bundle: Bundle, observed: Float64, precisions: Float64, baseline: float) -> Float64:

@@ -8,7 +8,7 @@ estimated. Depth z counts as the column x - 1 / z of a right camera at one metre
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..core.cameras import Intrinsics, StereoRig, normalised
 from ..core.geometry import contiguous
 from ..core.types import Float64, FrameMatches
-from .bundle_adjustment import Bundle, OffsetEstimate, adjust, reprojection_errors
+from .bundle_adjustment import Bundle, OffsetEstimate, adjust, pose_covariances, reprojection_errors
+from .pose_covariance import Drift, after_unknown, compounded, difference, larger, of_velocities, seen_from, step_between, unseen
 from .two_view import estimate_relative_pose
 
 VIEWS = 8  # in the window, without the newest; the oldest poses are fixed
@@ -37,6 +38,8 @@ SHARED = 0.6  # of that view's points; with fewer the next view is kept
 PARALLAX = np.radians(1.0)  # between the rays of a point that is triangulated over time
 START_PARALLAX = np.radians(1.0)  # of the median point, to start without a right image
 LEAST_DISPARITY_PX = 0.5
+VARIANCE = 13.0  # of errors, over that of independent ones: tracks pass theirs on from frame to frame
+EXACT, GUESSED = 1e-6, 0.3  # standard deviation of a distance, as a share of it: the unit itself; by the speed of before
 SAME_S = 1e-3  # stamps this close are of one frame
 
 Ids = NDArray[np.int64]
@@ -59,6 +62,8 @@ class Fix(NamedTuple):
     points: int  # inliers
     velocity: Float64 = np.zeros(3)  # (3,) along the camera's axes, units a second; 0 unless it is tracking
     rotation_rate: Float64 = np.zeros(3)  # (3,) about these axes, radians a second
+    covariance: Float64 = np.zeros((6, 6))  # of the pose: translation and rotation in the camera's axes, since the first pose
+    twist_covariance: Float64 = np.zeros((6, 6))  # of velocity and rotation rate
 
 
 @dataclass
@@ -69,6 +74,8 @@ class _View:
     pose: Float64  # (4, 4) world from camera
     ids: Ids  # (M,)
     observed: Float64  # (M, 4) x, y and the right image's x, NaN where none, and the precision of that x
+    covariance: Float64 = field(default_factory=lambda: np.zeros((6, 6)))  # as in Fix, without the drift
+    drift: Drift = Drift()  # noqa: RUF009 - it never changes
 
     def of(self, ids: Ids) -> Float64:
         """Its observations of `ids` (L,), (L, 4), NaN where it has none."""
@@ -93,16 +100,19 @@ class SlidingWindow:
     """
 
     def __init__(self, focal_px: float, baseline_m: float | None = None, pose: Float64 | None = None, speed: float = 0.0,
-                 offset_px: float = OFFSET_PX) -> None:
+                 offset_px: float = OFFSET_PX, covariance: Float64 | None = None) -> None:
         """`focal_px` converts pixels to the plane z = 1. Without `baseline_m`, right columns are ignored.
 
-        A window that continues another one takes its last pose (4, 4) and its `speed`. `offset_px` is the prior deviation of the
-        offset of right columns.
+        A window that continues another one takes its last pose (4, 4), the `covariance` (6, 6) of that, and its `speed`.
+        `offset_px` is the prior deviation of the offset of right columns.
         """
         self._pixel, self._baseline = 1 / focal_px, baseline_m
         self._views: list[_View] = []
         self._points: dict[int, Float64] = {}  # (3,) world, by id
         self._pose = np.eye(4) if pose is None else pose  # the last frame's
+        self._covariance = np.zeros((6, 6)) if covariance is None else covariance  # of that, without the drift
+        self._drift = Drift()  # of that too
+        self._length_sigma = self._next_sigma = EXACT  # of the distance of the first two views, and of the next two, as a share
         self._step, self.speed = np.eye(4), speed  # the motion to it from the one before, and its speed, units a second
         self._started, self._start = False, self._start_in_own_unit if baseline_m is None else self._start_metric
         self._offset = OffsetEstimate(0.0, (offset_px * self._pixel)**-2)
@@ -127,28 +137,68 @@ class SlidingWindow:
         if self._views and stamp <= self._views[-1].stamp:
             self._views, self._points, self._started = [], {}, False
         if not self._views:
-            self._views.append(_View(reference_stamp, self._pose, tracks[:0], reference[:0]))
+            self._views.append(_View(reference_stamp, self._pose, tracks[:0], reference[:0], self._covariance, self._drift))
         for view in self._views:
             if abs(view.stamp - reference_stamp) < SAME_S:
                 view.add(tracks, reference)
         before = self._views[-1]
         if len(self._views) > 2 and not self._keeps(self._views[-2], before):
             self._views.pop()
-        view = _View(stamp, before.pose @ self._step, tracks, current)
+        view = _View(stamp, before.pose @ self._step, tracks, current, after_unknown(before.covariance, self._step), before.drift)
         self._views.append(view)
-        follows, velocity, rate = self._started, np.zeros(3), np.zeros(3)
+        follows, velocity, rate, of_step = self._started, np.zeros(3), np.zeros(3), np.zeros((6, 6))
         try:
             quality, count = self._follow() if follows else self._start()
+            origin = before if follows else self._views[-2:][0]  # one camera starts from a view that may be some frames back
+            if quality is Quality.TRACKING:
+                of_step = self._estimate_covariances(origin)
         except (np.linalg.LinAlgError, cv2.error):  # tracks that fit no geometry, which earlier checks did not catch
             quality, count = self._lose(before.pose @ self._step)
         if quality is Quality.TRACKING:
-            origin = before if follows else self._views[-2]  # one camera starts from a view that may be some frames back
-            self._step = np.asarray(np.linalg.solve(origin.pose, view.pose), np.float64)
-            velocity = self._step[:3, :3].T @ self._step[:3, 3] / (stamp - origin.stamp)
-            rate = np.asarray(cv2.Rodrigues(contiguous(self._step[:3, :3]))[0], np.float64).ravel() / (stamp - origin.stamp)
+            self._step, seconds = step_between(origin.pose, view.pose), stamp - origin.stamp
+            velocity = self._step[:3, :3].T @ self._step[:3, 3] / seconds
+            rate = np.asarray(cv2.Rodrigues(contiguous(self._step[:3, :3]))[0], np.float64).ravel() / seconds
             self.speed = float(np.linalg.norm(velocity))
-        self._views, self._pose = self._views[-VIEWS:], view.pose
-        return Fix(stamp, view.pose, quality, count, velocity, rate)
+            depth, kept = self._depth(), self._views[-2]  # while it stands, no way adds up from frame to frame
+            view.drift = kept.drift.after(step_between(kept.pose, view.pose), depth)
+            of_step = of_velocities(of_step + unseen(self._step, depth), self._step, seconds)
+        if len(self._views) > VIEWS:
+            self._views, self._length_sigma = self._views[-VIEWS:], self._next_sigma
+        self._pose, self._covariance, self._drift = view.pose, view.covariance, view.drift
+        return Fix(stamp, view.pose, quality, count, velocity, rate, view.covariance + view.drift.covariance, of_step)
+
+    def _estimate_covariances(self, origin: _View) -> Float64:
+        """Set those of all views after the first one; returns that of the step (6, 6) from `origin` to the newest.
+
+        Raises LinAlgError where the adjustment has left no point.
+        """
+        if not self._points:
+            raise np.linalg.LinAlgError('no point is left')
+        views = list(self._views)
+        is_left_out = all(each is not origin for each in views)  # of the window, when the newest came: its pose is of before
+        if is_left_out:
+            views.insert(-1, origin)
+        observed, precisions = self._observations(np.array(list(self._points), np.int64), views)
+        bundle = Bundle(_inverse(views), np.array(list(self._points.values())).reshape(-1, 3), self._offset.offset)
+        length_sigma = self._length_sigma if self._baseline is None else None
+        found = VARIANCE * pose_covariances(bundle, observed, precisions, self._baseline or 0.0, SCALE_PX * self._pixel,
+                                            self._offset, length_sigma)
+        first, newest, of_origin = views[0], views[-1], origin.covariance
+        for number, view in enumerate(views[1:]):
+            view.covariance = compounded(first.covariance, step_between(first.pose, view.pose), found[number, :, number])
+        if self._baseline is None and len(views) > 2:
+            self._next_sigma = _length_sigma(found[:2, :, :2], views[1].pose, views[2].pose)
+        if origin is first:
+            return np.asarray(found[-1, :, -1], np.float64)
+        joint = found[-2:, :, -2:]
+        if is_left_out:  # the newest frame's share in what is known of it now is not in that pose
+            joint[0, :, 0] += larger(of_origin - origin.covariance)
+        return difference(joint, step_between(origin.pose, newest.pose))
+
+    def _depth(self) -> float:
+        """Of the median point before the newest view."""
+        positions, pose = np.array(list(self._points.values())).reshape(-1, 3), self._views[-1].pose
+        return float(np.median((positions - pose[:3, 3]) @ pose[:3, 2])) if len(positions) else 1.0
 
     def _keeps(self, before: _View, view: _View) -> bool:
         moved = np.linalg.norm(view.of(before.ids)[:, :2] - before.observed[:, :2], axis=1) / self._pixel
@@ -172,7 +222,7 @@ class SlidingWindow:
     def _start_in_own_unit(self) -> tuple[Quality, int]:
         """Start from two views as soon as their parallax suffices."""
         first, last = self._views[0], self._views[-1]
-        last.pose = first.pose
+        last.pose, last.covariance = first.pose, first.covariance
         shared = last.of(first.ids)
         known = np.isfinite(shared[:, 0])
         if np.count_nonzero(known) < 2 * LEAST_INLIERS:
@@ -185,6 +235,7 @@ class SlidingWindow:
             return Quality.STARTING, 0
         motion = np.eye(4)
         length = self.speed * (last.stamp - first.stamp) or 1.0  # the unit, or the length at the speed before
+        self._length_sigma = GUESSED if self.speed else EXACT
         motion[:3, :3], motion[:3, 3] = relative.rotation, relative.translation * length
         rays0, rays1 = _rays(first.observed[known]), _rays(shared[known]) @ relative.rotation
         angles = np.arccos(np.clip(np.sum(rays0 * rays1, axis=1), -1, 1))[relative.inliers]
@@ -230,7 +281,7 @@ class SlidingWindow:
             deep = np.flatnonzero(disparity > LEAST_DISPARITY_PX * self._pixel)
             in_camera = np.column_stack([observed[-1, deep, :2], np.ones(len(deep))]) * (self._baseline / disparity[deep])[:, None]
             positions[deep] = in_camera @ view.pose[:3, :3].T + view.pose[:3, 3]
-        bundle = Bundle(self._inverse_poses(), positions, self._offset.offset)
+        bundle = Bundle(_inverse(self._views), positions, self._offset.offset)
         errors = reprojection_errors(bundle, observed, precisions, self._baseline or 0.0)
         good = np.isfinite(positions).all(axis=1) & (np.fmax.reduce(errors) < WRONG_PX * self._pixel)
         self._points.update(zip(new[good].tolist(), positions[good], strict=True))
@@ -243,7 +294,7 @@ class SlidingWindow:
         ids = np.array(often, np.int64)
         observed, precisions = self._observations(ids)
         fixed = 1 if self._baseline is not None else 2
-        bundle = Bundle(self._inverse_poses(), np.array(list(self._points.values())).reshape(-1, 3), self._offset.offset)
+        bundle = Bundle(_inverse(self._views), np.array(list(self._points.values())).reshape(-1, 3), self._offset.offset)
         if len(self._views) > fixed:
             before = self._offset
             bundle, after = adjust(bundle, observed, precisions, fixed, self._baseline or 0.0, SCALE_PX * self._pixel, STEPS,
@@ -257,21 +308,22 @@ class SlidingWindow:
         self._points = dict(zip(ids[good].tolist(), bundle.points[good], strict=True))
         return int(np.count_nonzero(np.isfinite(errors[-1, good])))
 
-    def _observations(self, ids: Ids) -> tuple[Float64, Float64]:
+    def _observations(self, ids: Ids, views: list[_View] | None = None) -> tuple[Float64, Float64]:
         """Observations (P, L, 3) of `ids` (L,) by all views, NaN where none, and the precisions (P, L) of their right x."""
-        observed = np.stack([view.of(ids) for view in self._views])
+        observed = np.stack([view.of(ids) for view in views or self._views])
         return observed[..., :3], np.where(np.isfinite(observed[..., 3]), observed[..., 3], 1.0)
 
-    def _inverse_poses(self) -> Float64:
-        return np.linalg.inv(np.stack([view.pose for view in self._views]))
 
 
 class MatchOdometry:
     """A SlidingWindow for the matches of one camera or stereo rig: poses of the (left) camera, in its optical axes."""
 
     def __init__(self, calibration: Intrinsics | StereoRig, pose: Float64 | None = None, speed: float = 0.0,
-                 depth: bool = False) -> None:
-        """`pose` (4, 4), world from camera, and `speed` are those to continue from; `depth`: points of one camera have depth."""
+                 depth: bool = False, covariance: Float64 | None = None) -> None:
+        """Odometry that continues from `pose` (4, 4), world from camera, with a `covariance` (6, 6) as in Fix, and `speed`.
+
+        `depth`: points of one camera have depth.
+        """
         self.calibration, self.depth = calibration, depth
         self.baseline_m = DEPTH_BASELINE_M if depth else None
         self._axes = np.eye(4)  # from the camera's axes to those of the plane z = 1
@@ -282,7 +334,8 @@ class MatchOdometry:
             focal_px = float(calibration.k[0, 0])
         self._scale = SCALE_PX / focal_px
         self.window = SlidingWindow(focal_px, self.baseline_m, None if pose is None else self._axes @ pose @ self._axes.T, speed,
-                                    NO_OFFSET_PX if depth else OFFSET_PX)
+                                    NO_OFFSET_PX if depth else OFFSET_PX,
+                                    None if covariance is None else seen_from(self._axes, covariance))
 
     def add(self, matches: FrameMatches) -> Fix:
         """The next frame. Points that have no direction, which the lens model cannot undistort, are left out."""
@@ -301,7 +354,21 @@ class MatchOdometry:
         fix = self.window.add(matches.stamp, matches.track_ids[known], points[known], matches.reference_stamp, before[known],
                               *(None if each is None else each[known] for each in (right, precisions)))
         velocity, rate = (self._axes[:3, :3].T @ each for each in (fix.velocity, fix.rotation_rate))
-        return fix._replace(pose=self._axes.T @ fix.pose @ self._axes, velocity=velocity, rotation_rate=rate)
+        covariance, of_twist = (seen_from(self._axes.T, each) for each in (fix.covariance, fix.twist_covariance))
+        return fix._replace(pose=self._axes.T @ fix.pose @ self._axes, velocity=velocity, rotation_rate=rate, covariance=covariance,
+                            twist_covariance=of_twist)
+
+
+def _inverse(views: list[_View]) -> Float64:
+    """(P, 4, 4) camera from world."""
+    return np.asarray(np.linalg.inv(np.stack([view.pose for view in views])), np.float64)
+
+
+def _length_sigma(joint: Float64, first: Float64, second: Float64) -> float:
+    """Standard deviation of the distance of two poses (4, 4) of a `joint` covariance (2, 6, 2, 6), a share of it, at most 1."""
+    apart = second[:3, 3] - first[:3, 3]
+    along = np.concatenate([-apart @ first[:3, :3], np.zeros(3), apart @ second[:3, :3], np.zeros(3)]) / max(apart @ apart, 1e-12)
+    return float(min(np.sqrt(along @ joint.reshape(12, 12) @ along), 1.0))
 
 
 def _without_right(points: ArrayLike) -> Float64:

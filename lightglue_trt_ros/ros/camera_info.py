@@ -1,4 +1,4 @@
-"""CameraInfo of a camera or a stereo pair: the newest usable one; each reason why one cannot be used is logged once."""
+"""CameraInfo of a camera or a stereo pair: the newest usable one; the log says why one cannot be used."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from rclpy.node import Node
-from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo
 
 from ..core.cameras import Intrinsics, StereoRig, camera_info_topics, intrinsics_of, same_frame
 from ..core.geometry import Size
+from ..core.timing import FadingLog
 from ..utils.errors import BagError
+from .qos import OVERRIDABLE, newest
 
-NEWEST = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)  # of any publisher the last message alone
 INFO_OF = {'image': 'camera_info', 'depth': 'depth_camera_info'}  # topics to remap, by that of the images
 STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
 RIGHT = 'right'  # name of the right camera: its topics are right/image and right/camera_info
 FRAMES = 8  # of one topic: more values of frame_id are not kept
 MISSING_S = 5.0  # of images without a CameraInfo, before a line says that none comes
-LINES, IN_S = 5, 10.0  # log lines of one listener, at most in this time: a broken driver may change its mind with every image
+LINES, IN_S = 5, 10.0  # lines of one listener about changes, at most in this time: a driver may send another with every image
 
 
 def camera_topic(camera: str, topic: str) -> str:
@@ -61,7 +61,8 @@ class CameraListener:
         remapped, plain = (node.resolve_topic_name(info, only_expand=only) for only in (False, True))
         topics = (remapped,) if remapped != plain else camera_info_topics(self._image_topic)
         self._subscriptions = [
-            node.create_subscription(CameraInfo, topic, lambda data, number=number: self._on_info(data, number), NEWEST, raw=True)
+            node.create_subscription(CameraInfo, topic, lambda data, number=number: self._on_info(data, number), newest(),
+                                     qos_overriding_options=OVERRIDABLE, raw=True)
             for number, topic in enumerate(topics)]
         self.topic = ' or '.join(each.topic_name for each in self._subscriptions)
         self._infos: dict[str, _Heard] = {}  # newest of each frame_id, the newest of all last; replaced, never changed
@@ -70,7 +71,7 @@ class CameraListener:
         self._is_refused, self._words = False, ''  # that describe the camera, or say why it is refused
         self._missing_since = math.inf  # monotonic seconds
         self._logged: Intrinsics | str | None = None  # the calibration, or the reason for none, of the last line
-        self._line_times = deque[float](maxlen=LINES)
+        self._line_times, self._problems = deque[float](maxlen=LINES), FadingLog(pause_s=0.0)
         self.problem = ''  # why there is no camera; empty: there is one, or nobody has asked
         self.description = f'none: no CameraInfo on {self.topic}'  # of the camera, or why there is none, for diagnostics
 
@@ -91,7 +92,7 @@ class CameraListener:
     def calibration(self, size: Size | None, frame_id: str = '', needed: bool = True) -> Intrinsics | None:
         """The camera of images of `size` (height, width) and of `frame_id`, if these are known; None while there is none.
 
-        The reason is logged once; that none came yet, only where the camera is `needed` now. Always called by the same thread.
+        The reason is logged; that none came yet, only where the camera is `needed` now. Always called by the same thread.
         """
         infos = self._infos
         if not infos:
@@ -155,7 +156,8 @@ class CameraListener:
             self._infos = dict([*others[1 - FRAMES:], (frame_id, heard)])
 
     def _warn(self, line: str) -> None:
-        if self._is_due(line):
+        self._logged = line
+        if self._problems.due(line):
             self._node.get_logger().warning(line)
 
     def _is_due(self, state: Intrinsics | str) -> bool:
@@ -169,7 +171,7 @@ class CameraListener:
 
 
 class RigListener:
-    """The stereo rig of both CameraInfos; each reason why there is none is logged once."""
+    """The stereo rig of both CameraInfos; the log says why there is none."""
 
     def __init__(self, node: Node, needed_by: str, left: CameraListener) -> None:
         """`needed_by` is what needs the cameras: the subject of log lines. `left` stays its owner's."""
@@ -177,7 +179,7 @@ class RigListener:
         self._right = CameraListener(node, (needed_by,), RIGHT)
         self._cameras: tuple[Intrinsics, Intrinsics] | None = None  # of `_rig`
         self._rig: StereoRig | None = None
-        self._refused = ''  # why there is no rig, as it was logged
+        self._refused, self._problems = '', FadingLog(pause_s=0.0)  # why there is no rig
 
     @property
     def size(self) -> Size | None:
@@ -193,13 +195,13 @@ class RigListener:
         if left is None or right is None:
             return None
         if self._cameras != (left, right):
+            self._cameras = left, right
             try:
-                self._rig, refused = StereoRig(left, right), ''
+                self._rig, self._refused = StereoRig(left, right), ''
             except BagError as error:
-                self._rig, refused = None, str(error)
-                if refused != self._refused:
-                    self._node.get_logger().warning(f'{self._needed_by} waits: {error}')
-            self._cameras, self._refused = (left, right), refused
+                self._rig, self._refused = None, str(error)
+        if self._refused and self._problems.due(self._refused):
+            self._node.get_logger().warning(f'{self._needed_by} waits: {self._refused}')
         return self._rig
 
     @property

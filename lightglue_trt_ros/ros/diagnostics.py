@@ -126,7 +126,7 @@ def why_silent(node: Node, wanted: Wanted, *others: Wanted) -> str:
     best_effort = [info.node_name for info in publishers if info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT]
     if best_effort and subscription.qos_profile.reliability == ReliabilityPolicy.RELIABLE:
         return (f'{", ".join(best_effort)} publishes best effort, which a reliable subscription never receives; '
-                'set qos_reliability to best_effort')
+                'set qos_reliability, or the qos_overrides of this topic, to best_effort')
     if publishers:
         return f'{len(publishers)} publisher(s) there, but no image arrives: {_why_lost(node, wanted, others)}'
     is_raw = subscription.msg_type is not CompressedImage

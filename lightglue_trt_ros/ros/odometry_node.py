@@ -23,6 +23,7 @@ from ..core.cameras import Intrinsics, StereoRig
 from ..core.timing import FadingLog
 from ..core.types import Float64
 from ..datasets.poses import quaternions_from_rotations
+from ..odometry.pose_covariance import in_fixed_axes, seen_from
 from ..odometry.sliding_window import Fix, MatchOdometry, Quality
 from ..utils.errors import ConfigError, FrameError
 from . import diagnostics
@@ -30,8 +31,8 @@ from .camera_info import CameraListener, RigListener
 from .clouds import matches_from_cloud
 from .frames import FrameTree
 from .parameters import settings_given
+from .qos import OVERRIDABLE, without_effect
 
-THROTTLE_S = 5.0  # one line of a kind in this time
 SILENCE_S = 3.0  # without a cloud for this long, the diagnostics say so
 LOST = 'lost: too few tracks agree; it begins anew from here, as fast as it was'
 PATH_POSES = 10_000  # the path's last ones
@@ -59,15 +60,15 @@ class OdometryNode(Node):  # type: ignore[misc]
             raise ConfigError(str(error)) from error
         if self._base and TFMessage is None:
             raise ConfigError(f'base_frame is {self._base}, and tf2_msgs is not installed: install it, or leave base_frame empty')
-        self._odometry = self.create_publisher(OdometryMessage, '~/odometry', 10)
-        self._path = self.create_publisher(Path, '~/path', 1)
+        self._odometry = self.create_publisher(OdometryMessage, '~/odometry', 10, qos_overriding_options=OVERRIDABLE)
+        self._path = self.create_publisher(Path, '~/path', 1, qos_overriding_options=OVERRIDABLE)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
         self._transforms: Any = None
         if transforms and TFMessage is None:
             self.get_logger().warning('tf2_msgs is not installed: no TF is published')
         elif transforms:
             self._transforms = self.create_publisher(TFMessage, '/tf', 100)
-        self._frames, self._silences = FrameTree(self._frame), FadingLog()
+        self._frames, self._problems = FrameTree(self._frame), FadingLog(pause_s=0.0)
         self._world = UPRIGHT  # (4, 4) `odom_frame` from the axes of the first view
         if self._base:
             static = QoSProfile(depth=TF_DEPTH, durability=DurabilityPolicy.TRANSIENT_LOCAL)
@@ -81,12 +82,16 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._heard = self._lost_since = time.monotonic()  # the last cloud; the last pose
         self._poses: deque[PoseStamped] = deque(maxlen=PATH_POSES)
         self._pose: Float64 | None = None  # (4, 4), the last one published
+        self._covariance = np.zeros((6, 6))  # of the camera's, as in Fix
         self._mounting = np.eye(4)  # (4, 4) base from camera
         self._stamp = -math.inf
         self._trouble = ''  # why clouds cannot be used, for log and diagnostics
         self._drawn: PoseStamped | None = None
         self.create_timer(1.0, self._report, clock=Clock(clock_type=ClockType.STEADY_TIME))  # runs without /clock too
-        self._matches = self.create_subscription(PointCloud2, 'matcher/matches', self._on_matches, 10)
+        self._matches = self.create_subscription(PointCloud2, 'matcher/matches', self._on_matches, 10,
+                                                 qos_overriding_options=OVERRIDABLE)
+        if line := without_effect(self):
+            self.get_logger().warning(line)
         self.get_logger().info(f'listening to {self._matches.topic_name}, publishing {self._odometry.topic_name}')
 
     def _on_matches(self, cloud: PointCloud2) -> None:
@@ -95,7 +100,8 @@ class OdometryNode(Node):  # type: ignore[misc]
             matches = matches_from_cloud(cloud)
         except FrameError as error:
             self._trouble = f'cloud dropped, {error}'
-            self.get_logger().error(self._trouble, throttle_duration_sec=THROTTLE_S)
+            if self._problems.due(self._trouble):
+                self.get_logger().error(self._trouble)
             return
         if not len(matches):  # tracks may continue after an empty cloud: the window skips it
             if self._quality is Quality.TRACKING:
@@ -110,8 +116,9 @@ class OdometryNode(Node):  # type: ignore[misc]
             return
         estimator = self._begun(calibration, matches.xyz is not None and matches.right_keypoints is None)
         if matches.stamp <= self._stamp:
-            self.get_logger().warning(f'time went back by {self._stamp - matches.stamp:.3f} s: it begins anew where it was',
-                                      throttle_duration_sec=THROTTLE_S)
+            line = f'time went back by {self._stamp - matches.stamp:.3f} s: it begins anew where it was'
+            if self._problems.due(line):
+                self.get_logger().warning(line)
         self._stamp = matches.stamp
         fix = estimator.add(matches)
         self._log_quality(fix.quality, fix.points)
@@ -130,7 +137,7 @@ class OdometryNode(Node):  # type: ignore[misc]
             camera_root, base_root = self._frames.root(camera), self._frames.root(self._base)
             self._trouble = (f"no transform connects the camera's frame {camera!r} (below {camera_root!r}) with base_frame "
                              f'{self._base!r} (below {base_root!r}): publish the missing one on /tf_static, or correct base_frame')
-            if self._silences.due(self._trouble):
+            if self._problems.due(self._trouble):
                 self.get_logger().warning(self._trouble)
             return False
         if self._pose is None:
@@ -143,7 +150,8 @@ class OdometryNode(Node):  # type: ignore[misc]
         before = self._estimator
         if before is None or before.calibration is not calibration or before.depth != depth:
             pose = np.eye(4) if self._pose is None else np.linalg.inv(self._world) @ self._pose @ self._mounting
-            self._estimator = MatchOdometry(calibration, pose, 0.0 if before is None else before.window.speed, depth)
+            speed = 0.0 if before is None else before.window.speed
+            self._estimator = MatchOdometry(calibration, pose, speed, depth, self._covariance)
             baseline_m = self._estimator.baseline_m
             if before is None or (before.baseline_m is None, before.depth) != (baseline_m is None, depth):
                 self.get_logger().info('points have depth: poses are in metres' if depth else
@@ -188,8 +196,10 @@ class OdometryNode(Node):  # type: ignore[misc]
         orientation = Quaternion(**dict(zip('xyzw', quaternions_from_rotations(pose[None, :3, :3])[0].tolist(), strict=True)))
         message = OdometryMessage(header=header, child_frame_id=child)
         message.pose.pose = Pose(position=Point(x=x, y=y, z=z), orientation=orientation)
+        message.pose.covariance = in_fixed_axes(pose[:3, :3], seen_from(self._mounting, fix.covariance)).ravel()
         message.twist.twist = Twist(linear=_vector(velocity), angular=_vector(rate))
-        self._pose = pose
+        message.twist.covariance = seen_from(self._mounting, fix.twist_covariance).ravel()
+        self._pose, self._covariance = pose, fix.covariance
         self._odometry.publish(message)
         if self._transforms is not None:
             transform = Transform(translation=Vector3(x=x, y=y, z=z), rotation=orientation)

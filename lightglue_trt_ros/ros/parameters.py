@@ -6,6 +6,7 @@ import array
 import dataclasses
 import difflib
 import itertools
+import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ from ..core.config import MAX_KEYPOINTS, MatcherConfig, check_cameras, check_nam
 from ..core.depth import NOISE
 from ..utils.errors import ConfigError
 from ..utils.limits import MEGAPIXELS
+from .qos import check_overrides
 
 SIMILAR = 0.8  # similarity from which an unknown name counts as a misspelt setting
 _OF_RCLPY = ('use_sim_time', 'start_type_description_service', 'qos_overrides')  # prefixes of parameters that rclpy declares
@@ -121,12 +123,14 @@ def settings_given(node: Node, known: Collection[str]) -> dict[str, Any]:
     """
     given = {name: parameter.value for name, parameter in node.get_parameters_by_prefix('').items()
              if not name.startswith(_OF_RCLPY)}
-    files = dict(params_files(sys.argv))
-    for path in (path for path, sections in files.items() if not any(sections.values())):
-        node.get_logger().warning(f'the params file {path} gives no parameters to any node: what is not set elsewhere keeps its '
-                                  'default')
-    everywhere = {name for sections in files.values() for node_name, parameters in sections.items() if '*' in node_name
-                  for name in _flat(parameters)}
+    check_overrides(node)
+    own, everywhere = node.get_fully_qualified_name(), set[str]()
+    for path, sections in params_files(sys.argv):
+        if not any(is_named(own, name) and parameters for name, parameters in sections.items()):
+            others = ', '.join(name for name, parameters in sections.items() if parameters) or 'nobody'
+            node.get_logger().warning(f'the params file {path} has parameters of {others}, and none of {own}: what is not set '
+                                      'elsewhere keeps its default')
+        everywhere.update(key for name, parameters in sections.items() if '*' in name for key in _flat(parameters))
     foreign = {name for name in everywhere.intersection(given) - set(known)
                if not difflib.get_close_matches(name, known, n=1, cutoff=SIMILAR)}
     if foreign:
@@ -139,12 +143,24 @@ def settings_given(node: Node, known: Collection[str]) -> dict[str, Any]:
 
 
 def params_files(arguments: Sequence[str]) -> Iterator[tuple[str, dict[str, dict[str, Any]]]]:
-    """(path, parameters by the name of their node) of each params file among the ROS arguments."""
+    """(path, parameters by the full name of their node, which may have wildcards) of each params file among the ROS arguments."""
     for option, path in itertools.pairwise(arguments):
         if option == '--params-file' and Path(path).is_file():
-            sections = yaml.load(Path(path).read_text(), Loader=yaml.BaseLoader)  # reads past launch's !!python/tuple
-            yield path, {node: section.get('ros__parameters') or {} for node, section in
-                         (sections.items() if isinstance(sections, dict) else ()) if isinstance(section, dict)}
+            yield path, dict(_sections(yaml.load(Path(path).read_text(), Loader=yaml.BaseLoader)))  # reads launch's !!python/tuple
+
+
+def _sections(tree: Any, name: str = '') -> Iterator[tuple[str, dict[str, Any]]]:
+    """As rcl reads them: namespaces and names are nested, or joined by slashes."""
+    for key, value in tree.items() if isinstance(tree, dict) else ():
+        if key == 'ros__parameters':
+            yield name, value or {}
+        else:
+            yield from _sections(value, f'{name}/{key.strip("/")}')
+
+
+def is_named(node: str, pattern: str) -> bool:
+    """Whether the name of a params file's section is that of a `node` (/namespace/name): /* is one part of it, /** any number."""
+    return re.fullmatch(re.escape(pattern).replace(r'/\*\*', r'(/\w+)*').replace(r'/\*', r'/\w+'), node) is not None
 
 
 def _flat(section: dict[str, Any], prefix: str = '') -> Iterator[str]:

@@ -235,6 +235,20 @@ def test_the_mask_of_each_frame_holds():
     assert counts[0]
 
 
+def test_correspondences_stay_when_the_next_frame_comes():
+    case, cuda = pair(0), OneThread()
+    cuda.load_kernels('geometry')
+    geometry, uploaded = GpuGeometry(cuda, COUNT), DeviceMask(cuda, case.size)
+    uploaded.set(None)
+    geometry.enqueue(settings_of(case.size, ENGINE), DeviceLens(cuda).staged, uploaded.staged, case.points,
+                     case.searched.astype(np.uint8), *case[3:8])
+    found = geometry.correspondences(ALL)
+    before = [np.array(each) for each in (found.rows, found.reference_points, found.points, found.covariances, found.scores)]
+    geometry._results.array[:] = 0
+    for kept, each in zip(before, (found.rows, found.reference_points, found.points, found.covariances, found.scores), strict=True):
+        np.testing.assert_array_equal(each, kept)
+
+
 @pytest.mark.parametrize('motion', [(0.0, 0.0, 0.0), (0.0, 0.0, 1e-9)])
 def test_a_camera_that_stands_still_has_correspondences(motion):
     """Every geometry fits: which one the fit finds does not matter."""

@@ -15,6 +15,8 @@ from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.keyframes import NO_TRACK, Keyframes, match_keyframes
+from lightglue_trt_ros.core.refinement import unrefined
+from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.utils.errors import FrameError
 
 pytestmark = pytest.mark.networks
@@ -124,6 +126,35 @@ def test_matches_of_keyframes_have_positions_of_the_second_and_the_scale_of_the_
     twice = match_keyframes(backend, config, *larger)
     once = match_keyframes(backend, config, *(dataclasses.replace(each, camera=None) for each in (first, last)))
     np.testing.assert_allclose(twice.covariances, 4 * once.covariances, rtol=0.05)
+
+
+def test_matches_of_one_picture_are_as_certain_as_they_agree_and_have_calibrated_scores(flown, backend):
+    frames, stamps = flown
+    keyframe = frames.keyframes.of(stamps[-1])
+    found = match_keyframes(backend, dataclasses.replace(CONFIG, refinement='none'), keyframe, keyframe)
+    assert np.abs(found.keypoints - found.reference_keypoints).max() == 0
+    assert found.covariances[:, 0, 0].min() < 0.5 * unrefined(1)[0, 0, 0], 'the scale of the covariances is that of the errors'
+    raw = backend.match(keyframe.features, keyframe.features, CONFIG.thresholds(backend.score_calibration))
+    np.testing.assert_allclose(found.scores, backend.score_calibration.probability(raw.scores[raw.indices >= 0]))
+    assert not np.allclose(found.scores, raw.scores[raw.indices >= 0])
+
+
+def test_a_keyframe_takes_depths_of_its_matches_and_counts_propagated_points_as_tracks(flown, backend):
+    frames, stamps = flown
+    keyframe, kept = frames.keyframes.of(stamps[-1]), Keyframes(2)
+    count = len(keyframe.scores)
+    rows = np.array([3, 5, count, count + 7])  # two matches of its keypoints, two propagated points
+    points = np.full((4, 2), 50, np.float32)
+    matches = FrameMatches(9.0, 8.9, points, points, np.ones(4, np.float32), np.array([21, 22, 23, 24], np.uint32),
+                           np.full(4, 2, np.uint32), unrefined(4), np.array([0, 0, 1, 1], np.uint8),
+                           xyz=np.full((4, 3), 2.5, np.float32), sigma_z=np.array([0.1, 0.2, 0.3, 0.4], np.float32))
+    kept.take(backend, keyframe.image, keyframe.keypoints, keyframe.features, matches, rows,
+              DepthImage(np.full((HEIGHT, WIDTH), 3000, np.uint16), 1e-3, CAMERA))
+    np.testing.assert_array_equal(kept.newest.sigma_z[[3, 5]], np.float32([0.1, 0.2]))
+    np.testing.assert_array_equal(kept.newest.xyz[[3, 5], 2], 2.5)
+    np.testing.assert_allclose(kept.newest.xyz[4, 2], 3.0, rtol=1e-5)
+    assert not kept.wants(matches.only(matches.carried > 0), 0.5), 'half of its tracks go on'
+    assert kept.wants(matches.only(matches.carried > 0), 0.51)
 
 
 def test_keyframes_a_few_milliseconds_apart_are_two(flown):

@@ -567,3 +567,20 @@ def test_a_camera_that_stands_still_costs_no_search_for_its_geometry():
         return events['call'] + events['c_call']
 
     assert calls(points) < 0.6 * calls(points + shifts)
+
+
+def test_of_the_weighted_fit_and_the_sampled_one_the_better_is_taken():
+    """The sampled geometry is that of exact points, whose covariances are large; most points go another way."""
+    (first, second, covariances), (others, gone, _) = scene(130, 0.5, 2), scene(90, 1e-3, 52)
+    rolled = (gone - [320, 240]) @ cv2.Rodrigues(np.array([0, 0, 0.3]))[0][:2, :2].T + [380, 210]
+    points0, points1 = np.concatenate([first, others]), np.concatenate([second, rolled])
+    given = points0, points1, np.concatenate([covariances, np.tile(25 * np.eye(2), (90, 1, 1))])
+    weighted, both = (fit_epipolar(*given, 0.1, limit) for limit in (np.inf, 0.0))
+    np.testing.assert_array_equal(both.distances, weighted.distances)
+
+
+def test_large_images_have_inliers_as_far_off_as_their_pixels_are_small():
+    first, second, covariances = scene(400, 5.0)
+    large, small = (measure(first, second, covariances / 400, unit, math.inf) for unit in (4.0, 1.0))
+    assert large.inliers > 1.3 * small.inliers
+    assert large.quantile > 2 * small.quantile

@@ -72,6 +72,17 @@ def test_warnings_that_alternate_are_logged_in_turns_and_not_each_time():
     assert lines == [(0, 'a'), (5, 'b'), (10, 'a'), (15, 'b'), (70, 'a'), (75, 'b')]
 
 
+def test_without_a_pause_each_warning_fades_by_itself_also_where_time_goes_back():
+    clock = Clock()
+    log = FadingLog(clock, pause_s=0.0)
+    lines = []
+    for step in range(300):
+        clock.now = 100.0 + (step if step < 150 else step - 150) * 0.1  # the clock of a recording that begins again
+        if log.due(warning := 'ab'[step % 2]):
+            lines.append((step, warning))
+    assert lines == [(0, 'a'), (1, 'b'), (100, 'a'), (101, 'b'), (150, 'a'), (151, 'b'), (250, 'a'), (251, 'b')]
+
+
 def test_the_last_error_has_its_age():
     clock = Clock()
     statistics = FrameStatistics(clock)

@@ -17,6 +17,8 @@ import cv2
 import numpy as np
 import pytest
 import yaml
+from support.full_disks import room_for
+from support.transport_bags import bag
 
 from lightglue_trt_ros.datasets import bag_storage
 from lightglue_trt_ros.datasets.bag import open_recording
@@ -354,3 +356,36 @@ def test_messages_of_other_encodings_are_named(tmp_path: Path, encoding: str, ki
                                       + record(15, struct.pack('<I', 0)) + record(2, bytes(20)) + magic)
     with pytest.raises(BagError, match=words):
         open_recording(tmp_path / 'a.mcap')
+
+
+def test_one_part_that_is_no_zstd_costs_its_own_frames_alone(tmp_path: Path) -> None:
+    for number in range(3):
+        compress(part(tmp_path / f'rec_{number}.mcap', [2 * number + 1, 2 * number + 2]))
+    (tmp_path / 'rec_1.mcap.zstd').write_bytes(b'')  # as a full disk leaves it
+    assert numbers_in(tmp_path) == [1, 2, 5, 6]
+    (note,) = open_recording(tmp_path).notes
+    assert 'rec_1.mcap.zstd, 0 bytes: ' in note
+    assert note.endswith('copy it again. The other parts are read')
+
+
+def test_a_log_that_may_be_absent_is_named_where_the_recorder_died(tmp_path: Path) -> None:
+    file = with_log(tmp_path / 'rec_0.db3', 2)
+    (tmp_path / 'rec_0.db3-wal').unlink()
+    for path in (tmp_path, file):
+        assert numbers_in(path) == [1, 2, 3, 4]
+        assert open_recording(path).notes == (f'{file} may have a write-ahead log, rec_0.db3-wal, which is absent: '
+                                              'copy it there if the recording has it',)
+
+
+def test_a_full_disk_is_no_damage(tmp_path: Path) -> None:
+    packed = compress(part(tmp_path / 'rec_0.mcap', list(range(1, 7))))
+    with pytest.raises(BagError, match=r'cannot unpack .*rec_0.mcap.zstd into .*make room, or name another folder in TMPDIR'), \
+            room_for(500):
+        open_recording(packed)
+
+
+def test_depth_alone_is_taken_with_a_note(tmp_path: Path) -> None:
+    """As of a thermal camera, whose images have the encoding of depth."""
+    thermal = bag(tmp_path / 'bag', {'/thermal/image_raw': [('16UC1', np.full((12, 16), 900, np.uint16))] * 2})
+    assert open_recording(thermal).notes == ('images: /thermal/image_raw (sensor_msgs/msg/Image, 2 messages) is depth by its '
+                                             'encoding or name, and taken for want of others',)

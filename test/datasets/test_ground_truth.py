@@ -333,7 +333,7 @@ def test_own_odometry_is_no_ground_truth(tmp_path: Path, topic: str, angular: fl
     bag = own_odometry(Bag(tmp_path / 'bag'), topic, STAMPS[1:], angular=angular).open()
     assert load_ground_truth(bag, on_note=told.append) is None
     assert told == [f'{topic} is the odometry of this package, computed from images of this recording: '
-                    'it is no ground truth, and left out']
+                    'it is no ground truth, and left out; --truth-topic takes it all the same']
     named = load_ground_truth(bag, topic=topic, on_note=told.append)
     assert named is not None
     assert told[1].endswith('figures by it compare matches with themselves')
@@ -373,3 +373,22 @@ def test_tf_of_own_odometry_is_no_ground_truth(tmp_path: Path) -> None:
     assert load_ground_truth(others) is not None
     body = Bag(tmp_path / 'body').poses('/tf', TF, moving, 'odom', 'base_link').static(('base_link', 'cam', OPTICAL)).open()
     assert load_ground_truth(body) is not None
+
+
+def test_tf_of_base_frame_next_to_matches_is_no_ground_truth(tmp_path: Path) -> None:
+    """It begins where the base is, as any body's poses may: the matches of those images tell whose it is."""
+    moving = np.stack([pose(np.eye(3), [0.1 * number, 0.0, 0.0]) for number in range(COUNT)])
+
+    def bag(name: str, fields: tuple[str, ...], first_m: float = 0.0) -> Bag:
+        made, poses = Bag(tmp_path / name), moving.copy()
+        poses[:, 0, 3] += first_m
+        columns = [made.new('sensor_msgs/msg/PointField', field, 4 * number, 7, 1) for number, field in enumerate(fields)]
+        clouds = [(stamp, made.new('sensor_msgs/msg/PointCloud2', made.header(stamp, 'cam'), 1, 0, columns, False, 4 * len(fields),
+                                   0, np.zeros(0, np.uint8), True)) for stamp in STAMPS]
+        made.poses('/tf', TF, poses, 'odom', 'base_link').static(('base_link', 'cam', OPTICAL))
+        return made.add('/matcher/matches', 'sensor_msgs/msg/PointCloud2', *clouds)
+
+    matches = ('x', 'u', 'v', 'u_ref', 'v_ref', 'track_id')
+    assert load_ground_truth(bag('own', matches).open()) is None
+    for name, fields, first_m in (('lidar', ('x', 'y', 'z'), 0.0), ('elsewhere', matches, 20.0)):
+        assert load_ground_truth(bag(name, fields, first_m).open()) is not None

@@ -191,7 +191,7 @@ def test_depth_scale_of_a_bag(tmp_path: Path, pixels: np.ndarray, encoding: str,
 
 
 @pytest.mark.parametrize(('pixels', 'encoding', 'scale', 'told'), [
-    (WALL // 50, '16UC1', None, 'the median is 0.021 m'), (WALL, '16UC1', 5, 'the median is 214 m'),
+    (WALL // 50, '16UC1', None, 'its median is 0.021 m'), (WALL, '16UC1', 5, 'its median is 214 m'),
     (np.float32(WALL), '32FC1', None, 'its median is 1068 m'), (np.zeros_like(WALL), '16UC1', None, 'the first images have none')])
 def test_a_unit_that_cannot_be_is_told_with_the_remedy(tmp_path: Path, pixels: np.ndarray, encoding: str, scale: float | None,
                                                        told: str) -> None:

@@ -55,6 +55,14 @@ def test_between_measured_shares_times_are_interpolated_and_beyond_them_they_are
         assert more == whole
 
 
+def test_no_estimate_is_below_the_bound_of_the_boards_rates(monkeypatch):
+    slow = Board('slow memory', 165, 82.6, 5.0)
+    monkeypatch.setattr(prediction, 'BOARDS', (slow,))
+    stages = predict(MatcherConfig()).boards['slow memory']
+    assert all(each.estimate_ms >= each.bound_ms for each in stages.values())
+    assert stages['match'].estimate_ms == stages['match'].bound_ms, 'its memory is slower than that of any share'
+
+
 def test_estimates_are_ordered_as_boards_models_and_shapes_are():
     ours, light, fewer = (predict(MatcherConfig(**settings)).boards
                           for settings in ({}, {'weights': 'ours_light'}, {'max_keypoints': 512, 'image_height': 240}))

@@ -14,7 +14,7 @@ from support.trajectories import pose, real_truth
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.evaluation import score
 from lightglue_trt_ros.evaluation.baselines import Correspondences, SiftMatcher
-from lightglue_trt_ros.evaluation.score import agreement, count_inliers, score_pair
+from lightglue_trt_ros.evaluation.score import agreement, count_inliers, returning_share, score_pair
 from lightglue_trt_ros.odometry.two_view import ESTIMATORS, pose_error_deg, relative_pose
 
 CAMERA = np.array([[500.0, 0, 320], [0, 500, 240], [0, 0, 1]])
@@ -249,3 +249,15 @@ def test_points_without_an_inverse_of_the_distortion_are_counted_and_not_scored(
     np.testing.assert_array_equal(errors, [np.inf, np.inf, *expected.errors_px])
     np.testing.assert_array_equal(estimate.rotation, expected.estimate.rotation)
     np.testing.assert_array_equal(off, expected.deviations)
+
+
+def test_a_match_returns_where_it_came_from():
+    """Of ten matches six return, two come back elsewhere, and two have no match back: these do not count."""
+    start = np.float32([[20.0 * number, 10] for number in range(10)])
+    end = start + np.float32([200, 100])
+    back = start.copy()
+    back[6:8] += 30
+    forward, backward = Correspondences(start, end), Correspondences(end[:8] + np.float32(0.4), back[:8])
+    assert returning_share(forward, backward) == 0.75
+    assert returning_share(forward, Correspondences.none()) is None
+    assert returning_share(forward, Correspondences(end + 500, start)) is None

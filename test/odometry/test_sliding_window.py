@@ -6,15 +6,11 @@ import dataclasses
 
 import numpy as np
 import pytest
-from support.moving_camera import BASELINE, FOCAL, Step, poses_of, steps
+from support.moving_camera import BASELINE, CAMERA, FOCAL, Step, poses_of, steps, with_depth
 
-from lightglue_trt_ros.core.cameras import Intrinsics
-from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate, rpe
 from lightglue_trt_ros.odometry.bundle_adjustment import Bundle, OffsetEstimate, adjust, reprojection_errors
 from lightglue_trt_ros.odometry.sliding_window import Fix, MatchOdometry, Quality, SlidingWindow, _View
-
-CAMERA = Intrinsics(640, 480, np.array([[FOCAL, 0, 320], [0, FOCAL, 240], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
 
 
 def track(window: SlidingWindow, frames: list[Step], right: bool = False) -> list[Fix]:
@@ -83,18 +79,6 @@ def test_noise_and_wrong_matches_cost_little(right):
     length = np.linalg.norm(np.diff(truth[:, :3, 3], axis=0), axis=1).sum()
     assert ate(poses, truth) < 0.01 * length
     assert rpe(poses, truth)[1] < 0.15
-
-
-def with_depth(step: Step, noise: float, rng: np.random.Generator) -> FrameMatches:
-    """The tracks of a camera with intrinsics K, whose depth has the deviation `noise` z^2; a tenth of it is unknown."""
-    count, z = len(step.ids), BASELINE / (step.points[:, 0] - step.right_x)
-    z = z + rng.normal(0, noise * z * z)
-    z[rng.random(count) < 0.1] = np.nan
-    pixels, before = (np.asarray(points * FOCAL + [320, 240], np.float32) for points in (step.points, step.reference_points))
-    xyz = np.column_stack([step.points * z[:, None], z]).astype(np.float32)
-    return FrameMatches(step.stamp, step.stamp - 0.1, pixels, before, np.ones(count, np.float32), step.ids.astype(np.uint32),
-                        np.full(count, 2, np.uint32), np.zeros((count, 2, 2), np.float32), np.zeros(count, np.uint8),
-                        xyz=xyz, sigma_z=(noise * z * z).astype(np.float32))
 
 
 def test_one_camera_with_depth_knows_metres_from_its_second_frame_on():
@@ -259,3 +243,17 @@ def test_an_imprecise_depth_pulls_little():
     observed[..., 2] += 0.01
     errors = reprojection_errors(exact, observed, np.full((2, 30), 0.1), BASELINE)
     np.testing.assert_allclose(errors, 0.001, rtol=1e-6)
+
+
+def test_the_precision_of_a_depth_is_that_of_its_deviation():
+    """0.1 % of z is not rounded up; only a deviation of 0 is."""
+    (step,), rng = list(steps(poses_of(2))), np.random.default_rng(0)
+    matches = with_depth(step, 0.001, rng)
+    z = matches.xyz[:, 2].astype(np.float64)
+    for sigma_z, expected in ((1e-3 * z, 1e-3 * z), (0 * z, 1e-4 * z)):
+        odometry = MatchOdometry(CAMERA, depth=True)
+        odometry.window._start = lambda: (Quality.STARTING, 0)
+        odometry.add(dataclasses.replace(matches, sigma_z=sigma_z.astype(np.float32)))
+        found = odometry.window._views[-1].observed[:, 3]
+        known = np.isfinite(z)
+        np.testing.assert_allclose(found[known], 0.5 / FOCAL * z[known]**2 / expected[known], rtol=1e-5)

@@ -39,7 +39,7 @@ RIDDLES = re.compile(r'^(?:What|Whoever|Those that)\b.*[^?]$|\b(?:too|alone|as w
 PATH = re.compile(r'(?<![\w/.$}])((?:[\w.-]+/)+[\w.-]+\.(?:py|cu|ptx|yaml|xml|rviz|md|csv|toml))(?![\w/])')
 NOT_OURS = ('build/', 'src/', 'fleet/', 'masks/', 'mounting/')  # of examples
 FOREIGN = {'PIP_EXTRA_INDEX_URL', 'MALLOC_TRIM_THRESHOLD_', 'least_squares', 'jac_sparsity', 'feature_tracker', 'body_T_cam1',
-           'KubeCluster', 'robot_state_publisher', 'static_transform_publisher'}
+           'KubeCluster', 'robot_state_publisher', 'static_transform_publisher', 'robot_localization'}
 OPTIONS_OF_OTHERS = {'--ros-args', '--ignore-src', '--from-paths', '--packages-select', '--system-site-packages',
                      '--break-system-packages', '--nthreads', '--nworkers', '--nproc'}  # of ROS, pip, Dask and torchrun
 IDENTIFIER = re.compile(r'`([A-Za-z]+_\w+|_\w+|[A-Z][a-z]+[A-Z]\w+)`|`(?:\w+\.)?(\w+)\([^`]*`')  # or a call

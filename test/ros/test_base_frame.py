@@ -11,12 +11,16 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is
 nav = pytest.importorskip('nav_msgs.msg', reason='nav_msgs is not installed: the odometry is not tested')
 from diagnostic_msgs.msg import DiagnosticStatus
 from geometry_msgs.msg import Quaternion, Transform, TransformStamped, Vector3
+from rclpy.serialization import serialize_message
 from scipy.spatial.transform import Rotation
 from std_msgs.msg import Header
 from support.moving_camera import poses_of, steps
-from support.ros_helpers import wait_for
+from support.ros_helpers import image_message, wait_for
 from test_odometry_node import UPRIGHT, Watcher, cloud_of, info
 
+from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
+from lightglue_trt_ros.datasets.sequence import Recording
 from lightglue_trt_ros.ros import odometry_node
 from lightglue_trt_ros.ros.frames import FrameTree
 from lightglue_trt_ros.utils.errors import ConfigError
@@ -85,7 +89,76 @@ def test_poses_and_velocities_are_those_of_the_base(stack, monkeypatch, capfd):
         np.testing.assert_allclose(vector(twist.angular), rate, atol=0.02)
         middle = step[:3, :3].T @ step[:3, 3] / 0.1
         np.testing.assert_allclose(vector(twist.linear), middle, atol=0.05)
-    assert capfd.readouterr().err.count('no transform connects') == 1
+    assert capfd.readouterr().err.count('no transform connects') == 2, 'a line for each place where the frames end'
+
+
+@pytest.mark.parametrize('has_base', [True, False])
+def test_covariances_are_those_of_the_base_in_the_axes_of_each_message(stack, monkeypatch, has_base):
+    """The camera's errors, moved to the base: its rotation moves what is far from it."""
+    robot = Robot(stack, monkeypatch) if has_base else Watcher(stack, publish_tf=False)
+    base_from_camera = BASE_FROM_CAMERA if has_base else np.eye(4)
+    if has_base:
+        robot.tell(transform('base_link', 'camera', BASE_FROM_CAMERA))
+    robot.hear(info(), *(cloud_of(step, depth=True) for step in list(steps(poses_of(9), noise_px=0.3))))
+    wait_for(lambda: len(robot.messages) == 8)
+    message, own = robot.messages[-1], robot.node._covariance
+    base, rng, drawn = given(message), np.random.default_rng(0), []
+    camera = base @ base_from_camera
+    for error in rng.multivariate_normal(np.zeros(6), own, 20_000):
+        moved = camera @ pose(error[:3], np.degrees(error[3:])) @ np.linalg.inv(base_from_camera)
+        drawn.append([*moved[:3, 3] - base[:3, 3], *Rotation.from_matrix(moved[:3, :3] @ base[:3, :3].T).as_rotvec()])
+    expected, found = np.cov(np.transpose(drawn)), message.pose.covariance.reshape(6, 6)
+    sigma = np.sqrt(np.diag(expected))
+    np.testing.assert_allclose(found / np.outer(sigma, sigma), expected / np.outer(sigma, sigma), atol=0.04)
+    for each in robot.messages:
+        for covariance in (each.pose.covariance, each.twist.covariance):
+            np.linalg.cholesky(covariance.reshape(6, 6))
+    spread = np.sqrt(np.diag(message.twist.covariance.reshape(6, 6)))
+    assert (spread > 1e-4).all()
+    assert (spread < 1).all()
+
+
+def test_recorded_with_its_images_it_is_no_ground_truth(stack, monkeypatch, tmp_path):
+    """Odometry of another frame than the camera's, without path and clouds; as wheels would publish it, it is."""
+    pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
+    robot = Robot(stack, monkeypatch)
+    robot.tell(transform('base_link', 'camera', BASE_FROM_CAMERA))
+    robot.hear(info(), *(cloud_of(step, depth=True) for step in list(steps(poses_of(9), noise_px=0.3))))
+    wait_for(lambda: len(robot.messages) == 8)
+    for name, messages in (('own', robot.messages), ('later', robot.messages[4:])):
+        told: list[str] = []
+        assert load_ground_truth(recorded(tmp_path / name, messages), on_note=told.append) is None
+        assert told[0].startswith('/odom is the odometry of this package, computed from images of this recording')
+    for message in robot.messages:
+        message.pose.covariance, message.twist.covariance = (np.diag([0.1] * 6).ravel() for _ in range(2))
+    truth = load_ground_truth(recorded(tmp_path / 'wheels', robot.messages))
+    assert truth is not None
+    assert len(truth) == 8
+
+
+def recorded(path, odometry: list) -> Recording:
+    """A bag of images of the messages' stamps, and the messages."""
+    from rosbags.rosbag2 import Writer
+    from rosbags.typesys import Stores, get_typestore
+    store = get_typestore(Stores.ROS2_HUMBLE)
+    with Writer(path, version=9) as writer:
+        topics = {topic: writer.add_connection(topic, kind, typestore=store) for topic, kind in (
+            ('/camera/image_raw', 'sensor_msgs/msg/Image'), ('/odom', 'nav_msgs/msg/Odometry'),
+            ('/tf_static', 'tf2_msgs/msg/TFMessage'))}
+        for message in odometry:
+            stamp = message.header.stamp.sec * 10**9 + message.header.stamp.nanosec
+            writer.write(topics['/camera/image_raw'], stamp, serialize_message(image_message(stamp)))
+            writer.write(topics['/odom'], stamp, serialize_message(message))
+        mounting = transform('base_link', 'camera', BASE_FROM_CAMERA)
+        types, place = store.types, mounting.transform
+        moved = types['geometry_msgs/msg/Transform'](types['geometry_msgs/msg/Vector3'](*vector(place.translation)),
+                                                     types['geometry_msgs/msg/Quaternion'](*(getattr(place.rotation, axis)
+                                                                                             for axis in 'xyzw')))
+        head = types['std_msgs/msg/Header'](types['builtin_interfaces/msg/Time'](0, 0), 'base_link')
+        edge = types['geometry_msgs/msg/TransformStamped'](head, 'camera', moved)
+        tree = types['tf2_msgs/msg/TFMessage']([edge])
+        writer.write(topics['/tf_static'], 1, store.serialize_cdr(tree, 'tf2_msgs/msg/TFMessage'))
+    return open_recording(path)
 
 
 def test_a_joint_that_moves_the_camera_does_not_move_the_base(stack, monkeypatch):

@@ -266,6 +266,19 @@ def test_a_depth_camera_that_dies_and_comes_back(stack):
     wait_for(lambda: int(rig.peer.figures().get('depth images missing', 0)) == FRAMES - 3)
 
 
+def test_depth_noise_is_the_deviation_and_an_activation_begins_to_count_anew(stack):
+    rig, images = DepthRig(stack, depth_noise=0.05), frames(FRAMES)
+    rig.tell_camera()
+    for number, image in enumerate(images[:4]):
+        matches = rig.send(number, image, WALL if number % 2 else None)
+    assert np.nanmin(matches.sigma_z) >= 0.05 * 2.0**2 * 0.99
+    wait_for(lambda: rig.peer.figures().get('depth images missing') not in (None, '0'))
+    rig.node.trigger_deactivate()
+    rig.node.trigger_activate()
+    wait_for(lambda: rig.peer.figures().get('depth images missing') == '0')
+    assert rig.peer.figures()['images with depth'] == '0'
+
+
 def test_a_silent_depth_camera_is_told(stack):
     rig, images = DepthRig(stack), frames()
     rig.tell_camera()

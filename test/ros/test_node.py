@@ -26,7 +26,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CompressedImage, Image
 from std_srvs.srv import Trigger
-from support.ros_helpers import SECOND, Peer, SpunMatcher, header, image_message, wait_for
+from support.ros_helpers import SECOND, Peer, SpunMatcher, header, image_message, uniform_image, wait_for
 
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
@@ -208,6 +208,17 @@ def test_frames_that_are_rejected_for_one_reason_are_logged_once(running, capfd)
     assert len([line for line in capfd.readouterr().err.splitlines() if "'foo8'" in line]) == 1
     assert len(peer.status()[1]) < 230
     assert re.fullmatch(r"\d s ago: image encoding 'foo8' is none of mono8, .*", peer.figures()['last error'])
+
+
+def test_two_sizes_in_turns_are_logged_once_and_not_with_each_image(running, capfd):
+    """As of two cameras on one topic: tracks start anew with each image, and the advice about the size changes."""
+    peer = running().peer
+    for number in range(30):
+        peer.send(image_message(SECOND + number * SECOND // 20, uniform_image(number, ((48, 200), (300, 48))[number % 2])))
+        wait_for(lambda number=number: int(peer.figures().get('frames processed', 0)) > number)
+    log = capfd.readouterr().err
+    assert log.count('are stretched to') == 1
+    assert log.count('tracks start anew: the image size changed') == 1
 
 
 def test_jpeg_garbage_is_reported(running):

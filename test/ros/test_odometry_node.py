@@ -157,7 +157,7 @@ def test_what_the_node_publishes_is_no_ground_truth_of_its_recording(stack, tmp_
     notes: list[str] = []
     assert load_ground_truth(open_recording(tmp_path / 'bag'), on_note=notes.append) is None
     assert notes == ['/vo/poses is the odometry of this package, computed from images of this recording: '
-                     'it is no ground truth, and left out']
+                     'it is no ground truth, and left out; --truth-topic takes it all the same']
 
 
 @pytest.mark.parametrize('turn', [0.0, 3.0], ids=['rectified', 'as they are mounted'])
@@ -204,15 +204,26 @@ def test_clouds_with_depth_become_poses_in_metres_from_the_first_on(stack, capfd
     assert 'one camera knows no metres' in capfd.readouterr().err
 
 
-def test_a_params_file_without_parameters_is_named(stack, tmp_path, monkeypatch, capfd):
-    empty, full = tmp_path / 'empty.yaml', tmp_path / 'full.yaml'
-    empty.touch()
-    full.write_text('/**: {ros__parameters: {odom_frame: map}}')
-    monkeypatch.setattr('sys.argv', ['odometry', '--ros-args', '--params-file', str(full), '--params-file', str(empty)])
-    OdometryNode().destroy_node()
-    log = capfd.readouterr().err
-    assert f'{empty} gives no parameters to any node' in log
-    assert f'{full} gives' not in log
+SECTIONS = ['odometry', '/odometry', 'robot1/camera/odometry', '/robot1/camera/odometry', '/**', '/*', '/*/odometry',
+            '/**/odometry', '/robot1/**', '/robot1/*/odometry', '/robot1/*', '/robot1/camera/*', 'robot1: camera: odometry',
+            'robot1: camera/odometry', 'robot2: camera: odometry', 'camera: odometry', 'odo', 'odometry2', 'watcher', '']
+
+
+@pytest.mark.parametrize('section', SECTIONS)
+def test_a_line_tells_of_a_params_file_exactly_where_rcl_does_not_apply_it(section, stack, tmp_path, monkeypatch, capfd):
+    file, own = tmp_path / 'params.yaml', '{ros__parameters: {odom_frame: map}}'
+    keys = section.split(': ')
+    file.write_text(f"{''.join(f'{{{key!r}: ' for key in keys)}{own}{'}' * len(keys)}" if section else '')
+    for name in ('/odometry', '/robot1/camera/odometry', '/robot1/camera/watcher', '/robot1/odometry'):
+        namespace, _, node_name = name.rpartition('/')
+        arguments = ['--ros-args', '-r', f'__ns:={namespace or "/"}', '-r', f'__node:={node_name}', '--params-file', str(file)]
+        monkeypatch.setattr('sys.argv', ['odometry', *arguments])
+        node = OdometryNode(cli_args=arguments)
+        assert node.get_fully_qualified_name() == name
+        is_applied = node._frame == 'map'
+        node.destroy_node()
+        line = f'the params file {file} has parameters of {"nobody" if not section else ""}'
+        assert (line in capfd.readouterr().err) is not is_applied
 
 
 def test_a_parameter_that_it_does_not_have_is_refused(stack):

@@ -376,3 +376,14 @@ def test_a_left_image_of_before_that_is_taken_after_time_began_again_leaves_noth
     pairing.frame_came(5.0)
     pairing.partner_came(5.0, 'right')
     assert pairing.take(5.0) == 'right'
+
+
+def test_one_frame_makes_one_image_late():
+    """A camera of twice the rate: the second image near a frame that went without one may be the next frame's."""
+    line = Timeline(max_skew_s=0.02)
+    line.play(*((50 + number * PERIOD, 'left', number * PERIOD) for number in range(4)))
+    assert line.taken == [None, None, None]
+    for stamp in (0.2, 0.21):
+        line.now += 0.001
+        line.pairing.partner_came(stamp, stamp)
+    assert line.pairing.late == 1

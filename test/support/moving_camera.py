@@ -8,8 +8,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.spatial.transform import Rotation
 
+from lightglue_trt_ros.core.cameras import Intrinsics
+from lightglue_trt_ros.core.types import FrameMatches
+
 FOCAL, SIZE = 500.0, (640, 480)
 BASELINE = 0.5
+CAMERA = Intrinsics(640, 480, np.array([[FOCAL, 0, 320], [0, FOCAL, 240], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
 
 
 class Step(NamedTuple):
@@ -55,3 +59,15 @@ def steps(poses: np.ndarray, *, seed: int = 1, noise_px: float = 0.0, wrong: flo
             right = now[:, 0] - BASELINE / there[both, 2] + rng.normal(0, noise_px / FOCAL, len(both))
             yield Step(1.0 + number / rate_hz, pose, both, now, before[1][both], right)
         before = visible, flat
+
+
+def with_depth(step: Step, noise: float, rng: np.random.Generator) -> FrameMatches:
+    """The tracks of a camera with intrinsics K, whose depth has the deviation `noise` z^2; a tenth of it is unknown."""
+    count, z = len(step.ids), BASELINE / (step.points[:, 0] - step.right_x)
+    z = z + rng.normal(0, noise * z * z)
+    z[rng.random(count) < 0.1] = np.nan
+    pixels, before = (np.asarray(points * FOCAL + [320, 240], np.float32) for points in (step.points, step.reference_points))
+    xyz = np.column_stack([step.points * z[:, None], z]).astype(np.float32)
+    return FrameMatches(step.stamp, step.stamp - 0.1, pixels, before, np.ones(count, np.float32), step.ids.astype(np.uint32),
+                        np.full(count, 2, np.uint32), np.zeros((count, 2, 2), np.float32), np.zeros(count, np.uint8),
+                        xyz=xyz, sigma_z=(noise * z * z).astype(np.float32))

@@ -23,6 +23,7 @@ from .. import diagnostics
 from ..camera_info import CameraListener, camera_topic
 from ..clouds import LAYOUTS, fill_cloud, layout_of, point_fields, stamp_seconds
 from ..parameters import NodeConfig
+from ..qos import OVERRIDABLE
 from .keyframe_topics import KeyframeTopics
 from .mask_topic import CameraMasks
 from .paired_images import DepthCamera, RightCamera
@@ -31,7 +32,6 @@ from .vins import VinsTopics
 from .worker import CameraInput, Input
 
 FIELDS = {layout: point_fields(PointField, layout) for layout in LAYOUTS}
-THROTTLE_S = 5.0  # one line of a kind in this time
 
 
 class CameraInterface:
@@ -53,7 +53,8 @@ class CameraInterface:
         self._check = ImageCheck()
         self._standing: Standing | None = None  # in the newest frame's images
         self._advised: tuple[Any, ...] = ()
-        self._warnings, self._rejections = FadingLog(), FadingLog()  # of the executor's thread, of the pipeline's
+        self._warnings = FadingLog()  # of the executor's thread; the others are of the pipeline's
+        self._rejections, self._restarts, self._notes, self._advice = (FadingLog() for _ in range(4))
         self._silence: diagnostics.Verdict | None = None  # last warning of a silence, until its end is logged
 
     def open(self) -> None:
@@ -110,7 +111,7 @@ class CameraInterface:
         """Topics that it subscribes to and publishes, as text."""
         role = 'right camera' if self._settings.stereo else 'depth camera'
         paired = '' if self._paired is None else f' and, as its {role}, {self._paired.images.topic_name}'
-        return (f'subscribed to {self.images.topic_name}{paired} ({self._settings.qos_reliability}), '
+        return (f'subscribed to {self.images.topic_name}{paired} ({self.images.qos_profile.reliability.name.lower()}), '
                 f'publishing {self._node.resolve_topic_name(camera_topic(self.name, "~/matches"))}')
 
     def figures(self) -> dict[str, str]:
@@ -160,7 +161,7 @@ class CameraInterface:
             self.log.warning(verdict.message)
 
     def _publisher(self, kind: Any, topic: str) -> Any:
-        publisher = self._node.create_lifecycle_publisher(kind, topic, 10)
+        publisher = self._node.create_lifecycle_publisher(kind, topic, 10, qos_overriding_options=OVERRIDABLE)
         self._interfaces.callback(self._node.destroy_lifecycle_publisher, publisher)
         return publisher
 
@@ -201,8 +202,8 @@ class CameraInterface:
             self._keyframes.publish(frame.source.header, keyframe, self.config.detection_threshold)
 
     def show(self, frame: Input, matches: FrameMatches | None) -> None:
-        if matches is not None and matches.note:
-            self.log.warning(matches.note, throttle_duration_sec=THROTTLE_S)
+        if matches is not None and matches.note and self._notes.due(matches.note):
+            self.log.warning(matches.note)
         if matches is not None and self._debug_image.get_subscription_count():
             image = frame.image if frame.mask is None else shade(frame.image, frame.mask.resized(size_of(frame.image)))
             picture = draw_matches(image, matches, self._settings.draw_covariances)
@@ -210,7 +211,8 @@ class CameraInterface:
         self._advise(frame)
 
     def tracks_restarted(self, reason: str) -> None:
-        self.log.warning(f'tracks start anew: {reason}', throttle_duration_sec=THROTTLE_S)
+        if self._restarts.due(reason):
+            self.log.warning(f'tracks start anew: {reason}')
         if self._vins is not None:
             self._vins.restart()
 
@@ -224,9 +226,10 @@ class CameraInterface:
             self.log.warning(f'frame dropped: {error}')
 
     def _advise(self, frame: Input) -> None:
-        """Log once for each size and encoding of images what would improve matching."""
+        """Log what would improve matching when size or encoding of the images change."""
         kind = (frame.image.shape, getattr(frame.source, 'encoding', ''))
         if kind != self._advised:
             self._advised = kind
-            for advice in diagnostics.advice(frame.image, kind[1], self.config):
-                self.log.warning(advice)
+            lines = diagnostics.advice(frame.image, kind[1], self.config)
+            if lines and self._advice.due('; '.join(lines)):
+                self.log.warning('; '.join(lines))

@@ -21,6 +21,7 @@ from ...utils.errors import FrameError, LightglueTrtError, in_words
 from ..camera_info import camera_topic
 from ..clouds import KEYFRAME_DTYPE, fill_keyframe, point_fields
 from ..executor import awaited
+from ..qos import OVERRIDABLE
 
 FIELDS = point_fields(PointField, KEYFRAME_DTYPE)
 COLUMNS = 'u_ref', 'v_ref', 'u', 'v', 'score', 'cov_uu', 'cov_uv', 'cov_vv', 'x', 'y', 'z', 'sigma_z'  # of an answer, in this order
@@ -34,7 +35,8 @@ class KeyframeTopics:
         """`matches_between` takes the stamps of two keyframes; it and its answer may raise any error. `count` are kept."""
         self._node, self._log, self._matches_between = node, log, matches_between
         kept = QoSProfile(depth=count, durability=DurabilityPolicy.TRANSIENT_LOCAL)  # reliable, also for who comes later
-        self._keyframes = node.create_lifecycle_publisher(PointCloud2, camera_topic(camera, '~/keyframe'), kept)
+        self._keyframes = node.create_lifecycle_publisher(PointCloud2, camera_topic(camera, '~/keyframe'), kept,
+                                                             qos_overriding_options=OVERRIDABLE)
         self._service = node.create_service(GetParameters, camera_topic(camera, '~/match_keyframes'), self._on_request,
                                             callback_group=ReentrantCallbackGroup())
         self._waiting, self._closed = 0, False

@@ -13,18 +13,18 @@ from sensor_msgs.msg import Image
 from ...core.geometry import Size
 from ...core.images import gray_from_image
 from ...core.masks import Mask, load_mask
-from ...core.timing import FIGURES
+from ...core.timing import FadingLog
 from ...utils.errors import FrameError
-from ..camera_info import NEWEST, camera_topic
+from ..camera_info import camera_topic
 from ..clouds import stamp_seconds
 from ..parameters import NodeConfig
+from ..qos import OVERRIDABLE, newest
 
 ENCODINGS = ('mono8', '8UC1')
-SETTLED_S = 2.0  # masks must be used for this long before the next missing one is logged again
 
 
 class CameraMasks:
-    """Masks of the file and of the topic. A mask that is missing, too old or invalid is logged once; frames go on without it."""
+    """Masks of the file and of the topic. Frames go on without a mask that is missing, too old or invalid, with a line."""
 
     def __init__(self, node: Node, log: Any, settings: NodeConfig, engine: Size, camera: str = '') -> None:
         """`engine` is the size, (height, width), that frames are resized to; `camera` its name, empty for a single one.
@@ -35,13 +35,15 @@ class CameraMasks:
         self._node, self._log, self._engine, self._max_age_s = node, log, engine, settings.mask_max_age_s
         self._file_mask = load_mask(Path(file).expanduser()) if file else None
         self._remapped = node.resolve_topic_name(topic) != node.resolve_topic_name(topic, only_expand=True)
-        self._subscription = node.create_subscription(Image, topic, self._on_mask, NEWEST, raw=True)
+        self._subscription = node.create_subscription(Image, topic, self._on_mask, newest(), qos_overriding_options=OVERRIDABLE,
+                                                      raw=True)
         self._topic = self._subscription.topic_name
         self._newest: bytes | None = None
         self._decoded: tuple[bytes, float, Mask | FrameError] | None = None  # message, its stamp, its mask
         self._combined: tuple[Mask, Size, Mask] | None = None  # topic mask, image size, topic and file mask
-        self.problem = self._logged = ''  # why the topic's mask is not used; the last one logged, without figures
-        self._used_since: float | None = None  # stamp
+        self.problem = self._before = ''  # why the topic's mask is not used; the last such reason, until its end is logged
+        self._stamp = 0.0  # of the newest image, seconds
+        self._problems = FadingLog(lambda: self._stamp, pause_s=0.0)
         self.description = ''  # which masks hide how much, for diagnostics; empty: no mask so far
 
     def close(self) -> None:
@@ -65,20 +67,18 @@ class CameraMasks:
         return mask
 
     def _topic_mask(self, image: Size, stamp: float) -> Mask | None:
-        """The topic's mask for this image; while there is none the reason is logged, once until masks have come for SETTLED_S."""
+        """The topic's mask for this image; None with a line where there is none."""
+        self._stamp = stamp
         try:
             mask = self._current(image, stamp)
         except FrameError as error:
-            self.problem, self._used_since = str(error), None
-            if (kind := FIGURES.sub('', self.problem)) != self._logged:
-                self._logged = kind
+            self.problem = self._before = str(error)
+            if self._problems.due(self.problem):
                 self._log.warning(f'{error}: matching goes on without it')
             return None
         self.problem = ''
-        if mask is not None and self._used_since is None:
-            self._used_since = stamp
-        if mask is not None and self._logged and abs(stamp - (self._used_since or 0.0)) > SETTLED_S:
-            self._logged = ''
+        if mask is not None and self._before and not self._problems.lasts(self._before):
+            self._before = ''
             self._log.info(f'{mask.name} is used')
         return mask
 

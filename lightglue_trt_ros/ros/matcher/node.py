@@ -31,6 +31,7 @@ from ...utils.processes import keep_memory
 from .. import diagnostics
 from ..executor import spin
 from ..parameters import as_declared, declare_settings
+from ..qos import without_effect
 from .camera_interface import CameraInterface
 from .worker import Pipeline, State
 
@@ -105,6 +106,8 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         for camera in self._cameras:
             self._interfaces.callback(camera.close)
             camera.open()
+        if line := without_effect(self):
+            self.get_logger().warning(line)
         return TransitionCallbackReturn.SUCCESS
 
     @logged

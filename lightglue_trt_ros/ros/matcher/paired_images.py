@@ -242,7 +242,7 @@ class DepthCamera(PairedImages[DepthImage]):
         own = self._own.newest(size_of(frame))
         if own is not None and not self._registered(own, calibration):
             raise FrameError(f'its CameraInfo is another one, {own}, the image has {calibration}: {_REGISTER}')
-        self._known = share_known(pixels, unit_m)
+        self._known = share_known(pixels)
         return DepthImage(pixels, unit_m, calibration, self._settings.depth_noise)
 
     def _why_none(self, of_matches: str) -> str:

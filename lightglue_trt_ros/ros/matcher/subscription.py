@@ -16,6 +16,7 @@ from ...core.types import UInt8
 from ...utils.errors import FrameError
 from ..diagnostics import Wanted
 from ..parameters import NodeConfig
+from ..qos import OVERRIDABLE
 
 try:
     from rclpy.event_handler import SubscriptionEventCallbacks, UnsupportedEventTypeError
@@ -41,10 +42,11 @@ def subscribe(node: Node, settings: NodeConfig, topic: str, transport: str, on_i
     if transport != 'raw':
         kind, topic = CompressedImage, f'{node.resolve_topic_name(topic)}/{transport}'
     events = SubscriptionEventCallbacks(message_lost=lambda event: on_lost(event.total_count_change))
+    options: Any = {'qos_overriding_options': OVERRIDABLE, 'raw': True}
     try:
-        return node.create_subscription(kind, topic, on_image, qos, raw=True, event_callbacks=events)
+        return node.create_subscription(kind, topic, on_image, qos, event_callbacks=events, **options)
     except UnsupportedEventTypeError:
-        return node.create_subscription(kind, topic, on_image, qos, raw=True)
+        return node.create_subscription(kind, topic, on_image, qos, **options)
 
 
 def deserialise(item: bytes, kind: Any) -> Any:

@@ -18,6 +18,7 @@ from ...core.geometry import Size, size_of
 from ...core.types import Float32, Float64, FrameMatches
 from ..camera_info import CameraListener, camera_topic
 from ..parameters import NodeConfig
+from ..qos import OVERRIDABLE
 from .worker import Input
 
 LARGEST_ID = 2**24  # beyond it, float32 no longer tells neighbours apart
@@ -30,8 +31,8 @@ class VinsTopics:
     def __init__(self, node: LifecycleNode, settings: NodeConfig, camera: str, calibration: CameraListener) -> None:
         self._node, self._channels, self._calibration = node, settings.vins_channels, calibration
         feature, restart = (camera_topic(camera, topic) for topic in ('~/feature', '~/restart'))
-        self._feature: Any = node.create_lifecycle_publisher(PointCloud, feature, 10)
-        self._restart: Any = node.create_lifecycle_publisher(Bool, restart, 10)
+        self._feature: Any = node.create_lifecycle_publisher(PointCloud, feature, 10, qos_overriding_options=OVERRIDABLE)
+        self._restart: Any = node.create_lifecycle_publisher(Bool, restart, 10, qos_overriding_options=OVERRIDABLE)
         self._tracks = VinsTracks(settings.max_tracks, settings.cameras.index(camera), len(settings.cameras))
         self._published = False
 

@@ -14,11 +14,11 @@ from sensor_msgs.msg import Image, PointCloud2
 from ...core.config import MatcherConfig
 from ...engines.selection import Opened
 from ...utils.commands import Ending, node_command
-from ..camera_info import NEWEST
 from ..clouds import MATCH_DTYPE, fill_points
 from ..executor import ros_started, spin
 from ..matcher.camera_interface import FIELDS
 from ..matcher.node import MatcherNode, run
+from ..qos import newest
 from .null_backend import NullBackend
 
 POINTS = np.zeros(1024, MATCH_DTYPE)
@@ -33,7 +33,7 @@ class EchoNode(Node):  # type: ignore[misc]
     def __init__(self) -> None:
         super().__init__('matcher')
         self._clouds = self.create_publisher(PointCloud2, '~/matches', 10)
-        self.create_subscription(Image, 'image', self._on_image, NEWEST, raw=True)
+        self.create_subscription(Image, 'image', self._on_image, newest(), raw=True)
         self._begun = False
 
     def _on_image(self, data: bytes) -> None:

@@ -1,0 +1,49 @@
+"""Quality of service that ROS's own parameters override: qos_overrides./TOPIC.subscription.reliability and the like."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rclpy.node import Node
+from rclpy.qos import QoSPolicyKind, QoSProfile, ReliabilityPolicy
+from rclpy.qos_overriding_options import QoSOverridingOptions
+
+from ..utils.errors import ConfigError
+
+PREFIX = 'qos_overrides.'
+POLICIES = ('history', 'depth', 'reliability', 'durability')
+OVERRIDABLE = QoSOverridingOptions([QoSPolicyKind[name.upper()] for name in POLICIES])  # of each subscription and publisher
+VALUES = {'history': ('keep_last', 'keep_all'), 'reliability': ('reliable', 'best_effort'),
+          'durability': ('volatile', 'transient_local')}
+
+
+def newest() -> QoSProfile:
+    """For the last message alone, of any publisher."""
+    return QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+
+
+def check_overrides(node: Node) -> None:
+    """Raises ConfigError for a value that rclpy would end the node with."""
+    for name, value in _given(node):
+        policy = name.rpartition('.')[2]
+        if policy == 'depth' and (type(value) is not int or value < 1):
+            raise ConfigError(f'{name} is {value}: give a number of messages, 1 or more')
+        if policy in VALUES and value not in VALUES[policy]:
+            raise ConfigError(f'{name} is {value}: choose {" or ".join(VALUES[policy])}')
+
+
+def without_effect(node: Node) -> str:
+    """The overrides that are of no topic of a node whose topics are open, and how they are written, for people; empty: none."""
+    topics = [f'{each.topic_name}.{kind}' for kind, group in (('subscription', node.subscriptions), ('publisher', node.publishers))
+              for each in group]
+    known = {f'{PREFIX}{topic}.{policy}' for topic in topics for policy in POLICIES}
+    unknown = sorted({name for name, _ in _given(node)} - known)
+    if not unknown:
+        return ''
+    return (f'{", ".join(unknown)}: without effect. A name is {PREFIX}TOPIC.subscription or .publisher, with one of '
+            f'{", ".join(POLICIES)}; topics are those of ros2 node info {node.get_fully_qualified_name()}')
+
+
+def _given(node: Node) -> Iterator[tuple[str, object]]:
+    for name, parameter in node.get_parameters_by_prefix(PREFIX.rstrip('.')).items():
+        yield f'{PREFIX}{name}', parameter.value

@@ -1,0 +1,573 @@
+"""Every error of datasets/, by a real input: each names the file or topic, what was found, and what is needed."""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import re
+import shutil
+import sqlite3
+import struct
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+import yaml
+
+pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
+from support.camera_info_bags import ZERO, Images, camera_bag
+from support.full_disks import room_for
+from support.transport_bags import bag, packed
+
+from lightglue_trt_ros.core.cameras import Intrinsics
+from lightglue_trt_ros.core.drawing import draw_matches
+from lightglue_trt_ros.core.types import FrameMatches
+from lightglue_trt_ros.datasets import bag_storage, flight
+from lightglue_trt_ros.datasets.bag import depth_of, open_recording, right_of, stereo_recording
+from lightglue_trt_ros.datasets.bag_writer import encode, write_bag
+from lightglue_trt_ros.datasets.calibration_files import (
+    check_size,
+    load_baseline,
+    load_camera_in_body,
+    load_intrinsics,
+    load_pair,
+)
+from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
+from lightglue_trt_ros.datasets.poses import Trajectory
+from lightglue_trt_ros.datasets.sequence import ImageRecord
+from lightglue_trt_ros.utils.errors import LightglueTrtError
+from lightglue_trt_ros.utils.limits import UNPACKED_VARIABLE
+
+PACKAGE = Path(bag_storage.__file__).parent
+GRAY = np.random.default_rng(0).integers(0, 256, (12, 16), np.uint8)
+STAMPS = [10**9 * number for number in range(1, 5)]
+OWN = {'width': 16, 'height': 12, 'fx': 20.0, 'fy': 20.0, 'cx': 8.0, 'cy': 6.0}
+EUROC = {'resolution': [16, 12], 'intrinsics': [20, 20, 8, 6], 'distortion_model': 'radtan', 'distortion_coefficients': [0] * 4}
+ROS = {'image_width': 16, 'image_height': 12, 'camera_matrix': {'data': [20, 0, 8, 0, 20, 6, 0, 0, 1]}}
+VINS = {'image_width': 16, 'image_height': 12, 'model_type': 'PINHOLE', 'projection_parameters': {
+    'fx': 20, 'fy': 20, 'cx': 8, 'cy': 6}, 'distortion_parameters': {'k1': 0, 'k2': 0, 'p1': 0, 'p2': 0}}
+ORB = {'Camera.fx': 20, 'Camera.fy': 20, 'Camera.cx': 8, 'Camera.cy': 6, 'Camera.width': 16, 'Camera.height': 12}
+EYE = np.eye(4).ravel().tolist()
+TUM = '{} 0 0 0 0 0 0 1\n'
+KITTI = '1 0 0 0 0 1 0 0 0 0 1 0\n'
+MAGIC = b'\x89MCAP0\r\n'
+LIMIT = f'or raise {UNPACKED_VARIABLE}'
+
+
+def file(path: Path, content: Any) -> Path:
+    """A file with bytes, a text, or a mapping as YAML."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = content if isinstance(content, (bytes, str)) else yaml.safe_dump(content)
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def written(path: Path, **given: Any) -> Path:
+    write_bag(path, [(stamp, GRAY) for stamp in STAMPS], **{'storage': 'mcap', **given})
+    return path
+
+
+def with_two_rows(path: Path) -> Path:
+    """A database of which two messages of four are gone."""
+    with closing(sqlite3.connect(next(written(path, storage='sqlite3').glob('*.db3')))) as database, database:
+        database.execute('DELETE FROM messages WHERE id > 2')
+    return path
+
+
+def frames(path: Path, topic: str | None = None) -> list[Any]:
+    return [frame.load() for frame in open_recording(path, topic).frames()]
+
+
+def message(path: Path, kind: str, data: bytes, topic: str) -> Path:
+    """A bag with one message of these bytes."""
+    from rosbags.rosbag2 import Writer
+    from rosbags.typesys import Stores, get_types_from_msg, get_typestore
+    store = get_typestore(Stores.ROS2_HUMBLE)
+    if kind not in store.types:
+        store.register(get_types_from_msg('uint8[] data', kind))
+    with Writer(path, version=9) as writer:
+        writer.write(writer.add_connection(topic, kind, typestore=store), 1, data)
+    return path
+
+
+def image(path: Path, data: bytes) -> Path:
+    return message(path, 'sensor_msgs/msg/Image', data, '/cam')
+
+
+def mcap(path: Path, encoding: str = 'cdr', data: bytes = b'data', compression: str = '') -> Path:
+    """A file with a message of an encoding; with `compression` in a chunk."""
+    def record(kind: int, body: bytes) -> bytes:
+        return struct.pack('<BQ', kind, len(body)) + body
+
+    def text(value: str) -> bytes:
+        return struct.pack('<I', len(value)) + value.encode()
+
+    schema = record(3, struct.pack('<H', 1) + text('sensor_msgs/msg/Image') + text('ros2msg') + text(''))
+    channel = record(4, struct.pack('<HH', 1, 1) + text('/cam') + text(encoding) + struct.pack('<I', 0))
+    body = record(5, struct.pack('<HIQQ', 1, 0, 1, 1) + data)
+    if compression:
+        inside = zstd(body)
+        body = record(6, struct.pack('<QQQI', 1, 1, len(body), 0) + text(compression) + struct.pack('<Q', len(inside)) + inside)
+    return file(path, MAGIC + record(1, text('') + text('')) + schema + channel + body + record(15, bytes(4))
+                + record(2, bytes(20)) + MAGIC)
+
+
+def cut_off(path: Path) -> Path:
+    whole = next(written(path).glob('*.mcap'))
+    whole.write_bytes(whole.read_bytes()[:300])
+    return path
+
+
+def chunked(path: Path) -> Path:
+    """A bag with a chunk that is small as long as it is compressed."""
+    from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
+    from rosbags.typesys import Stores, get_typestore
+    writer = Writer(path, version=9, storage_plugin=StoragePlugin.MCAP)
+    writer.set_compression(CompressionMode.STORAGE, CompressionFormat.ZSTD)
+    with writer:
+        connection = writer.add_connection('/cam', 'sensor_msgs/msg/Image', typestore=get_typestore(Stores.ROS2_HUMBLE))
+        writer.write(connection, 1, bytes(2 << 20))
+    return path
+
+
+def zstd(data: bytes) -> bytes:
+    for name in ('compression.zstd', 'backports.zstd'):
+        try:
+            return bytes(import_module(name).compress(data))
+        except ImportError:
+            continue
+    return pytest.skip('zstd is not installed')
+
+
+def limited(action: Callable[[], Any]) -> Any:
+    """With 1 MiB for what is unpacked."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(UNPACKED_VARIABLE, '1')
+        return action()
+
+
+def without(names: tuple[str, ...], action: Callable[[], Any]) -> Any:
+    """As where these modules are not installed."""
+    bag_storage.rosbags_modules.cache_clear()
+    try:
+        with pytest.MonkeyPatch.context() as patch:
+            for name in names:
+                patch.setitem(sys.modules, name, None)
+            return action()
+    finally:
+        bag_storage.rosbags_modules.cache_clear()
+
+
+def drawing() -> np.ndarray:
+    points = np.random.default_rng(5).uniform([0, 0], [160, 120], (60, 2)).astype(np.float32)
+    return draw_matches(np.zeros((120, 160), np.uint8), FrameMatches(
+        1.0, 0.9, points, points + 3, np.ones(60, np.float32), np.arange(60, dtype=np.uint32), np.full(60, 4, np.uint32),
+        np.tile(np.eye(2, dtype=np.float32), (60, 1, 1)), np.zeros(60, np.bool_), {}, 6, image_size=(120, 160)))
+
+
+def with_empty_topic(path: Path) -> Path:
+    content = yaml.safe_load((written(path, image_topic='/other') / 'metadata.yaml').read_text())
+    topics = content['rosbag2_bagfile_information']['topics_with_message_count']
+    topics.append({'message_count': 0, 'topic_metadata': {**topics[0]['topic_metadata'], 'name': '/cam'}})
+    file(path / 'metadata.yaml', content)
+    return path
+
+
+def two_formats(path: Path) -> Path:
+    for storage, ending in (('mcap', 'mcap'), ('sqlite3', 'db3')):
+        shutil.copy(next(written(path.with_name(ending), storage=storage).glob(f'*.{ending}')), file(path / f'a.{ending}', b''))
+    return path
+
+
+def without_files(path: Path) -> Path:
+    next(written(path).glob('*.mcap')).unlink()
+    return path
+
+
+def folder(path: Path, count: int = 2, stamps: str = '1\n2\n') -> Path:
+    """images/ and timestamps.txt."""
+    for number in range(count):
+        png(path / 'images' / f'{number}.png')
+    file(path / 'timestamps.txt', stamps)
+    return path
+
+
+def png(path: Path, pixels: np.ndarray = GRAY) -> Path:
+    return file(path, cv2.imencode('.png', pixels)[1].tobytes())
+
+
+def kitti(path: Path, calib: str = '', poses: str = '') -> Path:
+    for number in range(2):
+        png(path / 'image_0' / f'{number}.png')
+    file(path / 'times.txt', '0\n1\n')
+    for name, content in (('calib.txt', calib), ('poses.txt', poses)):
+        if content:
+            file(path / name, content)
+    return path
+
+
+def truth(at: Path, content: str, **given: Any) -> Any:
+    """Of two images at 1 and 2 s, by a file."""
+    return load_ground_truth(open_recording(folder(at / 'f')), file=file(at / 'poses.txt', content), **given)
+
+
+def camera(at: Path, content: Any, name: str = 'c.yaml', rectified: bool = False) -> Intrinsics:
+    file(at / 'c.yaml', content)
+    return load_intrinsics(at / name, rectified)
+
+
+def moving(path: Path, *children: str) -> Any:
+    """A recording of images and a topic with poses of these frames; with none, of one pose that stays."""
+    from rosbags.rosbag2 import Writer
+    from rosbags.typesys import Stores, get_typestore
+    store, kind = get_typestore(Stores.ROS2_HUMBLE), 'geometry_msgs/msg/TransformStamped'
+    types = store.types
+
+    def header(number: int, frame: str) -> Any:
+        return types['std_msgs/msg/Header'](types['builtin_interfaces/msg/Time'](number, 0), frame)
+
+    with Writer(path, version=9) as writer:
+        pictures = writer.add_connection('/cam', 'sensor_msgs/msg/Image', typestore=store)
+        poses = writer.add_connection('/poses', kind, typestore=store)
+        for number in range(1, 4):
+            picture = types['sensor_msgs/msg/Image'](header(number, 'cam'), 12, 16, 'mono8', 0, 16, GRAY.reshape(-1))
+            writer.write(pictures, 10**9 * number, store.serialize_cdr(picture, 'sensor_msgs/msg/Image'))
+            for child in children:
+                place = types['geometry_msgs/msg/Transform'](types['geometry_msgs/msg/Vector3'](float(number), 0.0, 0.0),
+                                                             types['geometry_msgs/msg/Quaternion'](0.0, 0.0, 0.0, 1.0))
+                moved = types[kind](header(number, 'map'), child, place)
+                writer.write(poses, 10**9 * number, store.serialize_cdr(moved, kind))
+    return open_recording(path)
+
+
+def in_small_room(action: Callable[[], Any]) -> Any:
+    with room_for(2000):
+        return action()
+
+
+def turned(matrix: list[float], *changes: tuple[int, float]) -> list[float]:
+    changed_one = list(matrix)
+    for place, value in changes:
+        changed_one[place] = value
+    return changed_one
+
+
+ZSTD_IMAGE = packed(GRAY, 'mono8', gzip.compress)[1]
+BAGS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    'absent': (lambda at: open_recording(at / 'x'), r'/x does not exist'),
+    'camera of a folder': (lambda at: open_recording(folder(at / 'f'), None, 'front'), r'/f is a folder of images, of one camera:'),
+    'no bag': (lambda at: open_recording(file(at / 'a.txt', 'x')),
+        r'a.txt is no rosbag2 file \(.*\): name a bag or an image folder'),
+    'metadata for its folder': (lambda at: open_recording(written(at / 'b') / 'metadata.yaml'),
+                                r'b/metadata.yaml is no rosbag2 file .*: name its folder, .*/b'),
+    'folder of bags': (lambda at: open_recording(written(at / 'f' / 'b').parent),
+                       r'/f is no recording, and has 1 bag in it: name one, as .*/f/b'),
+    'archive': (lambda at: open_recording(file(at / 'a.zip', 'x')), r'a.zip is no rosbag2 file .*: unpack it first, and name what'),
+    'ROS 1': (lambda at: open_recording(file(at / 'a.bag', '#ROSBAG')), r'a.bag is no rosbag2 .*: convert this ROS 1 bag: pip'),
+    'fewer than promised': (lambda at: frames(with_two_rows(at / 'b')),
+        r'/b ends after 2 of the 4 messages that it promises on /camera/image_raw: it was cut off or is damaged;'),
+    'calibration of zeros': (lambda at: open_recording(camera_bag(at / 'b', {
+        '/image_raw': Images(), '/camera_info': [ZERO] * 3})).intrinsics, r'/b, message 1 of /camera_info: .*calibrate'),
+    'own pictures': (lambda at: open_recording(bag(at / 'b', {'/debug': [('bgr8', drawing())]})),
+                     r'/b: /debug has the pictures that the matcher draws .*name its topic \(--image-topic\). It holds: /debug'),
+    'no such topic': (lambda at: open_recording(bag(at / 'b', {'/cam': [('mono8', GRAY)]}), '/x'),
+                      r'/b has no images on /x. It holds: /cam \(sensor_msgs/msg/Image, 1 messages\)'),
+    'empty topic': (lambda at: open_recording(with_empty_topic(at / 'b'), '/cam'),
+        r'/b has no message on /cam. It holds: /cam .*; /other'),
+    'no images': (lambda at: open_recording(message(at / 'b', 'std_msgs/msg/String', b'', '/chat')),
+                  r'/b holds no images \(sensor_msgs/msg/Image or .*\). It holds: /chat \(std_msgs/msg/String, 1 messages\)'),
+    'two cameras': (lambda at: open_recording(bag(at / 'b', {name: [('mono8', GRAY)] for name in ('/a/image', '/b/image')})),
+                    r'/b holds 2 image topics, choose one \(--image-topic\), .*--right-topic. It holds: /a/image'),
+    'messages of ROS 1': (lambda at: open_recording(mcap(at / 'a.mcap', 'ros1')),
+                          r'a.mcap holds messages of ROS 1 \(/cam .*rosbags-convert --src'),
+    'other encoding': (lambda at: open_recording(mcap(at / 'a.mcap', 'protobuf')),
+                       r'a.mcap holds messages in protobuf \(/cam .*cdr is needed, which ROS 2 writes: record the topics with'),
+    'video': (lambda at: open_recording(message(at / 'b', 'theora_image_transport/msg/Packet', b'', '/cam/theora')),
+              r'/b holds images in packets of a video only, /cam/theora .*: play it, and record'),
+    'right topic of a folder': (lambda at: right_of(open_recording(folder(at / 'f')), '/right'),
+                                r'/f is an image folder without a topic /right: its right images are found by themselves'),
+    'depth topic of a folder': (lambda at: depth_of(open_recording(folder(at / 'f')), '/depth'),
+                                r'/f is an image folder without a topic /depth: give --depth, which finds its depth images'),
+    'folder without depth': (lambda at: depth_of(open_recording(folder(at / 'f'))),
+        r'/f has no depth images: put them into depth/'),
+    'bag without depth': (lambda at: depth_of(open_recording(bag(at / 'b', {'/cam': [('mono8', GRAY)]}))),
+                          r'/b does not say which depth images are registered to /cam: .*\(--depth-topic\). It holds: /cam'),
+    'no right images': (lambda at: stereo_recording(open_recording(bag(at / 'b', {'/cam': [('mono8', GRAY)]}))),
+                        r'/b does not say which images are the right ones: .*\(--right-topic\)'),
+    'stereo without calibration': (lambda at: stereo_recording(open_recording(bag(at / 'b', {
+        name: [('mono8', GRAY)] for name in ('/a/image', '/b/image')}), '/a/image'), '/b/image'),
+        r'/b has no calibration for /a/image: stereo needs that of both cameras'),
+    'folder of ROS 1': (lambda at: open_recording(file(at / 'f' / 'a.bag', '#ROSBAG').parent),
+        r'/f holds 1 bag of ROS 1, a.bag: con'),
+    'folder of something': (lambda at: open_recording(file(at / 'f' / 'a.txt', '').parent),
+                            r'/f is neither a rosbag2 \(metadata.yaml\) nor an image folder \(.*\): it holds a.txt'),
+    'two formats': (lambda at: open_recording(two_formats(at / 'f')),
+        r'/f holds bags of two formats, a.db3, a.mcap: name the one that'),
+    'parts that are gone': (lambda at: open_recording(without_files(at / 'b')),
+        r'metadata.yaml names b.mcap, and .*/b has no such file: copy it there, or name the folder that has it'),
+    'message that is no zstd': (lambda at: frames(image(at / 'b', b'\x28\xb5\x2f\xfdxxxx')),
+                                r'/b, message 1 of /cam: 8 bytes are no whole zstd \(.*\): they are damaged, copy the bag again'),
+    'file that becomes too large': (lambda at: limited(lambda: open_recording(file(at / 'a.mcap.zstd', zstd(bytes(64 << 20))))),
+                                    rf'a.mcap.zstd, \d+ bytes, becomes more than \d+ MiB: unpack it yourself \(zstd -d\), {LIMIT}'),
+    'file that is no zstd': (lambda at: open_recording(file(at / 'a.mcap.zstd', b'nothing')),
+                             r'cannot unpack .*a.mcap.zstd, 7 bytes: .* it is cut off, or no zstd: copy it again'),
+    'mcap that is cut off': (lambda at: frames(file(at / 'a.mcap', mcap(at / 'b.mcap').read_bytes()[:-60])),
+                             r'a.mcap is cut off: copy it again'),
+    'mcap that is cut off, with metadata': (lambda at: frames(cut_off(at / 'b')), r'/b/b.mcap is cut off: copy it again'),
+    'chunk that becomes too large, with metadata': (lambda at: limited(lambda: frames(chunked(at / 'b'))),
+        r'/b.mcap: \d+ bytes of zstd become more than 1 MiB: raise LIGHTGLUE'),
+    'no mcap': (lambda at: open_recording(file(at / 'a.mcap', b'nothing')),
+                r'cannot read .*a.mcap: .*a.mcap does not begin as an mcap file; it may be cut off, .*or no bag'),
+    'ROS 1 under another name': (lambda at: open_recording(file(at / 'a.mcap', '#ROSBAG V2.0\n')),
+                                 r'a.mcap does not begin as an mcap file, but as a ROS 1 bag: name it .bag, and convert it with'),
+    'chunk that becomes too large': (lambda at: limited(lambda: frames(
+        mcap(at / 'a.mcap', data=bytes(2 << 20), compression='zstd'))),
+                                     r'a.mcap: \d+ bytes of zstd become more than 1 MiB: raise LIGHTGLUE'),
+    'record that is too large': (lambda at: limited(lambda: frames(mcap(at / 'a.mcap', data=bytes(2 << 20)))),
+                                 rf'a.mcap names a record of 2 MiB where 1 are allowed: it is damaged, {LIMIT}'),
+    'without zstd': (lambda at: without(('compression.zstd', 'backports.zstd'), lambda: open_recording(
+        file(at / 'a.mcap.zstd', b'\x28\xb5\x2f\xfd'))),
+        r'zstd needs the Python package backports.zstd, .*: pip install -U rosbags'),
+    'parts of nothing': (lambda at: open_recording(file(file(at / 'f' / 'a_0.mcap', 'x').with_name('a_1.mcap'), 'x').parent),
+        r'/f has no metadata.yaml, and nothing can be read in a_0.mcap, a_1.mcap: .*does not begin as an mcap file'),
+    'empty database': (lambda at: open_recording(file(at / 'a.db3', b'')),
+        r'cannot read .*a.db3: .*; it may be cut off, still being'),
+    'no room to unpack': (lambda at: in_small_room(lambda: open_recording(file(at / 'a.mcap.zstd', zstd(bytes(9000))))),
+                          r'cannot unpack .*a.mcap.zstd into .*; make room, or name another folder in TMPDIR'),
+    'without rosbags': (lambda at: without(('rosbags', 'rosbags.typesys'), lambda: open_recording(file(at / 'a.mcap', b''))),
+                        r'bags need the Python package rosbags \(.*\): pip install rosbags'),
+    'message of no image': (lambda at: frames(image(at / 'b', b'\0\1\0\0' + b'\xff' * 60)),
+                            r'/b, message 1 of /cam \(64 bytes\) is no sensor_msgs/msg/Image: .*; the bag is damaged'),
+    'zstd image cut off': (lambda at: frames(bag(at / 'b', {'/cam/zstd': [('zstd', ZSTD_IMAGE[:-9])]})),
+        r'/b, message 1 of /cam/zstd: \d+ bytes are no image of zstd_image_transport \(cut off.*: check its sender'),
+    'no such storage': (lambda at: written(at / 'b', storage='rosbag3'),
+        r"storage 'rosbag3', .*: use one of \('sqlite3', 'mcap'\)"),
+    'nothing to write': (lambda at: write_bag(at / 'b', []), r'there are no frames to write to .*/b'),
+    'bag that exists': (lambda at: written(written(at / 'b')), r'/b exists: choose another name, or overwrite it with --force'),
+    'folder that exists': (lambda at: written(file(at / 'b' / 'x', '').parent, force=True),
+        r'/b exists and is not a rosbag2 directory'),
+    'folder that is a file': (lambda at: written(file(at / 'x', '') / 'b'), r'cannot write .*/x/b: .*File exists|Not a directory'),
+    'full disk': (lambda at: in_small_room(lambda: write_bag(at / 'b', [(1, np.zeros((99, 99), np.uint8))] * 9)),
+        r'cannot write .*/b: '),
+    'too wide for JPEG': (lambda at: encode(np.zeros((1, 70000), np.uint8), 'jpeg'),
+                          r'OpenCV cannot encode an image of shape \(1, 70000\) as jpeg: record it without --compressed'),
+    'no gray and no colour': (lambda at: write_bag(at / 'b', [(1, np.zeros((4, 4, 2), np.uint8))]),
+                              r'an image of shape \(4, 4, 2\) and type uint8: uint8 \(H, W\) or \(H, W, 3\) can be recorded'),
+    'depth of bytes': (lambda at: ImageRecord.from_depth(GRAY),
+        r'a depth image of shape \(12, 16\) and type uint8: uint16 or float32'),
+}
+CALIBRATIONS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    'another size': (lambda at: check_size(camera(at, OWN), 480, 640),
+        r'the intrinsics are for 16x12 pixels, the images have 640x480: give the calibration of these images \(--camera\)'),
+    'no pose': (lambda at: load_camera_in_body(file(at / 'c.yaml', OWN)),
+        r'c.yaml does not say where the camera is .*it needs T_BS'),
+    'no baseline': (lambda at: load_baseline(file(at / 'c.yaml', OWN)),
+        r'c.yaml has no baseline_m, the metres between left and right'),
+    'baseline in millimetres': (lambda at: load_baseline(file(at / 'c.yaml', {'baseline_m': 120.0})),
+        r'c.yaml: baseline_m is 120 m, and a rig has .* m: give it in metres, not in millimetres; baseline_m'),
+    'a name too many': (lambda at: camera(at, OWN, 'c.yaml:cam0'), r'c.yaml describes one camera without a name: leave out :cam0'),
+    'a name of nobody': (lambda at: camera(at, {'cam0': EUROC}, 'c.yaml:cam5'), r'c.yaml has no camera cam5: it has cam0'),
+    'a name too few': (lambda at: camera(at, {'cam0': EUROC, 'cam1': EUROC}),
+                       r'c.yaml describes the cameras cam0, cam1: choose one, as .*c.yaml:cam0'),
+    'an IMU': (lambda at: camera(at, {'imu0': {'rate': 200}}),
+        r'c.yaml: it describes imu0, and no camera: give the camchain of Kalibr'),
+    'no fx': (lambda at: camera(at, {'width': 16, 'height': 12}),
+        r"c.yaml has no fx; the forms that are read: this package's calib"),
+    'no file': (lambda at: load_intrinsics(at / 'x.yaml'), r'cannot read .*x.yaml: .*No such file'),
+    'no YAML': (lambda at: camera(at, '{'), r'cannot read .*c.yaml: while parsing'),
+    'no mapping': (lambda at: camera(at, 'fx'), r"c.yaml is no calibration; the forms that are read: this package's calib.yaml"),
+    'not finite': (lambda at: camera(at, {**OWN, 'fx': float('nan')}), r'c.yaml: fx: nan is not finite; calibrate the camera'),
+    'not finite in words': (lambda at: camera(at, {**OWN, 'fx': 'inf'}), r'c.yaml: fx: inf is not finite; calibrate the camera'),
+    'three intrinsics': (lambda at: camera(at, {**EUROC, 'intrinsics': [1, 2, 3]}), r'c.yaml: intrinsics has 3 values, not 4: \[1'),
+    'a key of the lens': (lambda at: camera(at, {**OWN, 'radial': [0.1]}),
+        r'c.yaml: radial: \[0.1\] is not read here, .*Name the coeff'),
+    'no rotation': (lambda at: load_camera_in_body(file(at / 'c.yaml', {**EUROC, 'T_BS': {'data': turned(EYE, (0, 2.0))}})),
+                    r'c.yaml: T_BS: its left upper 3x3 is no rotation: \[\[2.0'),
+    'another last row': (lambda at: load_camera_in_body(file(at / 'c.yaml', {**EUROC, 'T_BS': {'data': turned(EYE, (15, 2.0))}})),
+                         r'c.yaml: T_BS: its last row is \[0.0, 0.0, 0.0, 2.0\], not \[0, 0, 0, 1\]'),
+    'rig in millimetres': (lambda at: load_pair(file(at / 'c.yaml', {'cam0': EUROC, 'cam1': {**EUROC, 'T_cn_cnm1': np.reshape(
+        turned(EYE, (3, -110.0)), (4, 4)).tolist()}})), r'c.yaml, cam1: the distance between cam0 and cam1 is 110 m, and a rig'),
+    'distorted without distortion': (lambda at: camera(at, {**OWN, 'distortion': 'none', 'dist': [0.1, 0, 0, 0]}),
+                                     r'c.yaml: its images have no distortion by the model, and D = \[0.1.*: one of both is wrong'),
+    'another model': (lambda at: camera(at, {**OWN, 'model': 'mei'}),
+        r'c.yaml: model: mei, and only model: pinhole can be used: undist'),
+    'a model without values': (lambda at: camera(at, {**OWN, 'distortion': 'equidistant'}),
+        r'c.yaml has no distortion_coefficients; t'),
+    'two models in question': (lambda at: camera(at, {**OWN, 'k1': 0.1, 'k4': 0.2}),
+        r'c.yaml: k1, k4 are of a fisheye or .*name the'),
+    'raw for rectified': (lambda at: camera(at, {**ROS, 'distortion_coefficients': {'data': [0.1, 0, 0, 0]}}, rectified=True),
+        r'c.yaml: it has no projection_matrix, and the images are rectified .*Give the calibration of the rectified'),
+    'no model': (lambda at: camera(at, {key: value for key, value in {**EUROC, 'distortion_coefficients': [0.1, 0, 0, 0]}.items()
+                                        if key != 'distortion_model'}),
+                                        r'c.yaml: it has no distortion_model, and D = .*name the model'),
+    'VINS, elsewhere': (lambda at: (file(at / 'other.yaml', {**VINS, 'image_width': 'wide'}), camera(
+        at, {'cam0_calib': 'other.yaml', 'body_T_cam0': {'data': EYE}}, 'c.yaml:cam0'))[1],
+        r"c.yaml, cam0: cam0_calib, other.yaml: image_width: 'wide' is no number"),
+    'VINS, elsewhere, without': (lambda at: (file(at / 'other.yaml', {key: VINS[key] for key in VINS if key != 'image_width'}),
+                                             camera(at, {'cam0_calib': 'other.yaml'}, 'c.yaml:cam0'))[1],
+                                 r'c.yaml, cam0 has no image_width in cam0_calib, other.yaml; the forms'),
+    'ORB without a size': (lambda at: camera(at, {'Camera.fx': 20}),
+        r'c.yaml: it has no Camera.width: add Camera.width and Camera.height'),
+    'ORB, raw': (lambda at: camera(at, {**ORB, 'LEFT.D': {'data': [0.1, 0, 0, 0]}}),
+        r'c.yaml: LEFT.D and LEFT.K .*Write LEFT.K and LEFT.D'),
+    'no mapping of numbers': (lambda at: camera(at, {**VINS, 'projection_parameters': 5}),
+        r'c.yaml: projection_parameters: 5 is no map'),
+    'no data': (lambda at: camera(at, {**ROS, 'camera_matrix': {'rows': 3}}), r'c.yaml has no camera_matrix.data; the forms'),
+    'no list': (lambda at: camera(at, {**EUROC, 'intrinsics': 5}), r'c.yaml: intrinsics: 5 is no list of numbers'),
+    'half a pixel': (lambda at: camera(at, {**OWN, 'width': 16.5}), r'c.yaml: width: 16.5 is no number of pixels'),
+}
+FOLDERS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    'stamps too few': (lambda at: open_recording(folder(at / 'f', stamps='1\n')),
+        r'/f has 1 stamps and 2 images: they must be as many'),
+    'no stamps': (lambda at: ((folder(at / 'f') / 'timestamps.txt').unlink(), open_recording(at / 'f')),
+                  r'timestamps.txt does not exist: write one stamp per image into it, in seconds, in order of names'),
+    'stamp of words': (lambda at: open_recording(folder(at / 'f', stamps='1\nx\n')),
+        r"timestamps.txt, line 2: 'x' is not a number of sec"),
+    'stamp in nanoseconds': (lambda at: open_recording(folder(at / 'f', stamps='1\n1403636579763555584\n')),
+                             r"line 2: '1403636579763555584' is not a time in seconds between 0 and 2147483647"),
+    'list of nothing': (lambda at: open_recording(file(at / 'f' / 'rgb.txt', '# none\n').parent),
+        r'/f lists no image: a line with stamp'),
+    'list of stamps alone': (lambda at: open_recording(file(at / 'f' / 'rgb.txt', '1.0\n').parent),
+                             r"rgb.txt, line 1: '1.0' is no stamp and file name"),
+    'list that leads elsewhere': (lambda at: open_recording(file(at / 'f' / 'rgb.txt', '1 ../a.png\n').parent),
+                                  r"rgb.txt names '../a.png', which is .*outside of .*/f: copy what belongs to the recording"),
+    'no images in it': (lambda at: open_recording(file(at / 'f' / 'images' / 'a.txt', '').parents[1]),
+        r'/images holds no image \(1 other files\): an image folder has images/\*.png \(or .*\) and timestamps.txt'),
+    'right images too few': (lambda at: (png(folder(at / 'f') / 'images_right' / '0.png'), open_recording(at / 'f').right),
+                             r'/f has 2 images and 1 right ones: they must be pairs'),
+    'depth images too few': (lambda at: (png(folder(at / 'f') / 'depth' / '0.png'), open_recording(at / 'f').depth),
+                             r'/f has 2 images and 1 depth images: give each image one, in the order of names, or none to any'),
+    'KITTI without P0': (lambda at: open_recording(kitti(at / 'f', 'P1: 1\n')).intrinsics,
+        r'calib.txt has no P0, the projection of image_0'),
+    'KITTI with eleven': (lambda at: open_recording(kitti(at / 'f', 'P0: 1 2\n')).intrinsics,
+                          r'calib.txt, P0: .*; it needs the 12 numbers of a 3x4 projection'),
+    'EuRoC without a list': (lambda at: open_recording(file(at / 'mav0' / 'cam0' / 'data' / '1.png', b'').parents[3]),
+                             r'cam0/data.csv is missing: it lists the stamp in nanoseconds and the file of each image'),
+    'EuRoC, stamp of words': (lambda at: open_recording(euroc(at, 'x,1.png\n')),
+        r"data.csv, line 1: 'x' is not a number of nanoseconds"),
+    'EuRoC, stamp too large': (lambda at: open_recording(euroc(at, f'{9 * 10**18},1.png\n')),
+                               r"line 1: '9000000000000000000' is not a time in nanoseconds between 0 and"),
+    'picture that is absent': (lambda at: frames(file(at / 'f' / 'rgb.txt', '1 a.png\n').parent),
+        r'cannot read .*a.png: .*No such file'),
+    'picture that is none': (lambda at: frames(file(file(at / 'f' / 'rgb.txt', '1 a.png\n').with_name('a.png'), 'x').parent),
+                             r'a.png \(1 bytes\) is not an image, or is cut off: replace it, or delete it and its stamp'),
+    'depth that is absent': (lambda at: depth_frames(at, None), r'cannot read .*d.png: .*No such file'),
+    'depth that is none': (lambda at: depth_frames(at, b'x'), r'd.png \(1 bytes\) is not an image, or is cut off: replace it'),
+    'depth of 8 bits': (lambda at: depth_frames(at, cv2.imencode('.png', GRAY)[1].tobytes()),
+                        r'd.png has 8 bits and 1 channels: depth is a gray PNG of 16 bits; write the distances themselves'),
+    'no flight': (lambda at: flight.Flight(frames=0), r'0 frames of \d+x\d+ at .* Hz cannot be rendered: use at least one frame'),
+    'no photograph': (lambda at: flight._photograph('nothing.png', 1.0), r'nothing.png is missing: .*; pip install scikit-image'),
+    'a photograph that is none': (lambda at: flight._photograph('_registry.py', 1.0),
+        r'_registry.py is not an image .*pip install --force'),
+    'one frame': (lambda at: flight.forth_and_back(iter([1]), 5), r'the recording has 1 frames: .*so give one of two at least'),
+}
+POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
+    'topic of a folder': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), topic='/x'),
+                          r'/f is an image folder: it has no topic /x; name a file with poses \(--truth\)'),
+    'other times': (lambda at: poses_at(Trajectory(np.array([9 * 10**9]), np.eye(4)[None], 'poses.txt'), [10**9], 0.1),
+        r'does not overlap with the images: poses.txt covers 9.000 to 9.000 s, the images 1.000 .*--max-time-difference'),
+    'other kind': (lambda at: truth(at, TUM.format(1), kind='bvh'),
+        r"poses.txt: ground truth of kind 'bvh': it is one of tum, kitti"),
+    'no such topic of poses': (lambda at: load_ground_truth(moving(at / 'b', 'cam'), topic='/x'),
+        r'/b has no poses on /x. Topics of poses: /poses \(geometry_msgs/msg/TransformStamped, 3 messages\)'),
+    'no such frame': (lambda at: load_ground_truth(moving(at / 'b', 'cam'), topic='/poses', child_frame='x'),
+                      r'/poses has 0 sequences of poses of x. It holds: cam in map \(3 poses\)'),
+    'two that move': (lambda at: load_ground_truth(moving(at / 'b', 'cam', 'arm'), topic='/poses'),
+                      r'/poses has 2 frames that move, name one \(--truth-child-frame\). It holds: cam in map'),
+    'a body alone': (lambda at: load_ground_truth(moving(at / 'b', 'body'), topic='/poses'),
+                     r"poses are of body, and no /tf_static joins that to 'cam', .*\(--camera-in-body\)"),
+    'a line of five': (lambda at: truth(at, '1 2 3 4 5\n'), r'poses.txt, line 1: 5 values: poses are 8 a line \(TUM: t tx'),
+    'a line of seven': (lambda at: truth(at, '1 2 3 4 5 6 7\n', kind='tum'),
+        r'poses.txt, line 1: 7 values where 8 belong \(t x y z qx'),
+    'a word for a number': (lambda at: truth(at, '1 x 0 0 0 0 0 1\n'), r"poses.txt, line 1: 'x' is no number"),
+    'no direction': (lambda at: truth(at, '1 0 0 0 0 0 0 0\n'),
+        r'poses.txt: the quaternion of pose 0 is \[0.0.*no direction; correct it'),
+    'not finite': (lambda at: truth(at, '1 nan 0 0 0 0 0 1\n'), r'poses.txt: pose 0 is not finite: correct it, or remove it'),
+    'KITTI, eleven': (lambda at: truth(at, '1 2 3\n', kind='kitti'), r'poses.txt, line 1: 3 values where 12 belong, a 3x4 matrix'),
+    'KITTI, no rotation': (lambda at: truth(at, '2' + KITTI[1:]),
+        r'poses.txt, line 1: its left 3x3 is no rotation; the rows of \[R t\]'),
+    'KITTI, too few': (lambda at: truth(at, KITTI),
+        r'poses.txt has 1 poses for 2 stamps: KITTI poses are one per frame \(their stamps'),
+    'no file of poses': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=at / 'x.txt'),
+        r'cannot read .*x.txt: .*No such'),
+    'no pose': (lambda at: truth(at, '# nothing\n', kind='tum'), r'poses.txt holds no pose: one a line is needed'),
+}
+TABLES = {'bags': BAGS, 'calibrations': CALIBRATIONS, 'folders': FOLDERS, 'poses': POSES}
+CASES = {f'{table}, {name}': each for table, rows in TABLES.items() for name, each in rows.items()}
+CAUGHT = {  # raises that reach nobody, and why
+    'there is no summary': 'the file is read without its summary', 'there are messages in the summary': 'likewise',
+    'the summary is not whole': 'likewise', 'rows are missing': 'what stands behind them is read (test_a_page_that_is_gone)'}
+
+
+def euroc(at: Path, rows: str) -> Path:
+    png(at / 'mav0' / 'cam0' / 'data' / '1.png')
+    file(at / 'mav0' / 'cam0' / 'data.csv', rows)
+    return at
+
+
+def depth_frames(at: Path, content: bytes | None) -> list[Any]:
+    """Of a folder of TUM with one depth image."""
+    png(file(at / 'f' / 'rgb.txt', '1 a.png\n').with_name('a.png'))
+    file(at / 'f' / 'depth.txt', '1 d.png\n')
+    if content is not None:
+        file(at / 'f' / 'd.png', content)
+    return [frame.load() for frame in depth_of(open_recording(at / 'f')).frames()]
+
+
+def error_of(name: str, at: Path) -> LightglueTrtError:
+    with pytest.raises(LightglueTrtError) as raised:
+        CASES[name][0](at)
+    return raised.value
+
+
+@pytest.mark.parametrize('name', CASES)
+def test_an_error_says_where_what_was_found_and_what_is_needed(name: str, tmp_path: Path) -> None:
+    error = str(error_of(name, tmp_path))
+    assert re.search(CASES[name][1], error), error
+    assert len(error.splitlines()) <= 2
+    assert not re.search(r'Traceback|0x[0-9a-f]{6}|<[a-z_.]+ object', error)
+
+
+def raises() -> dict[tuple[str, int, int], str]:
+    """Each `raise` of datasets/ with an error of its own: file and first and last line, and its source."""
+    found = {}
+    for path in sorted(PACKAGE.glob('*.py')):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Raise) and node.exc is not None:
+                found[path.name, node.lineno, node.end_lineno or node.lineno] = ast.unparse(node)
+    return found
+
+
+def own_words(source: str) -> str:
+    """The longest text in a `raise`: it tells that an error was reached whose words went into another one."""
+    texts = [node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+    return max(texts, key=len, default='') if any(len(text) > 9 for text in texts) else source
+
+
+def places(error: BaseException | None) -> Iterator[tuple[str, int]]:
+    """Files and lines of an error, of those that it replaced, and of those before them."""
+    while error is not None:
+        trace = error.__traceback__
+        while trace is not None:
+            yield Path(trace.tb_frame.f_code.co_filename).name, trace.tb_lineno
+            trace = trace.tb_next
+        error = error.__cause__ or error.__context__
+
+
+def test_the_table_has_every_error(tmp_path: Path) -> None:
+    reached, lines = set(), list[str]()
+    for number, name in enumerate(CASES):
+        (tmp_path / str(number)).mkdir()
+        error = error_of(name, tmp_path / str(number))
+        reached |= set(places(error))
+        lines.append(str(error))
+    missing = {place: source for place, source in raises().items()
+               if not any(name == place[0] and place[1] <= line <= place[2] for name, line in reached)
+               and not any(words in source for words in CAUGHT) and not any(own_words(source) in line for line in lines)}
+    assert not missing, '\n'.join(f'{file}:{first}: {source}' for (file, first, _), source in missing.items())

@@ -1,0 +1,93 @@
+"""Quality of service by ROS's own parameters, qos_overrides, over real DDS."""
+
+from __future__ import annotations
+
+import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the nodes are not tested')
+nav = pytest.importorskip('nav_msgs.msg', reason='nav_msgs is not installed: the odometry is not tested')
+from rclpy.parameter import Parameter
+from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
+from support.ros_helpers import Peer, SpunMatcher, image_message, wait_for
+
+from lightglue_trt_ros.engines.selection import Opened
+from lightglue_trt_ros.ros.matcher.node import MatcherNode
+from lightglue_trt_ros.ros.odometry_node import OdometryNode
+from lightglue_trt_ros.ros.timing.null_backend import NullBackend
+from lightglue_trt_ros.utils.errors import ConfigError
+
+IMAGE, MASK, INFO, MATCHES = (f'qos_overrides./{topic}' for topic in (
+    'image.subscription', 'mask.subscription', 'camera_info.subscription', 'matcher/matches.publisher'))
+SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 64}
+
+
+def overrides(**values) -> list[Parameter]:
+    return [Parameter(name, value=value) for name, value in values.items()]
+
+
+def opened(config, *, cancelled=bool) -> Opened:
+    return Opened(NullBackend(config.engine_spec('fp32')), 'null')
+
+
+def matcher(**parameters) -> MatcherNode:
+    return MatcherNode(opened, parameter_overrides=overrides(**SMALL, **parameters))
+
+
+def of_subscription(peer: Peer, topic: str, node: str = 'matcher') -> tuple:
+    found = [each.qos_profile for each in peer.node.get_subscriptions_info_by_topic(topic) if each.node_name == node]
+    return (found[0].reliability, found[0].durability) if found else ()
+
+
+def test_subscriptions_and_publishers_have_the_quality_that_is_given(stack, capfd):
+    running = SpunMatcher(matcher(**{f'{IMAGE}.reliability': 'reliable', f'{IMAGE}.depth': 5, f'{MASK}.reliability': 'reliable',
+                                     f'{MATCHES}.reliability': 'best_effort', f'{MATCHES}.durability': 'volatile'}))
+    stack.callback(running.close)
+    node, peer = running.node, running.peer
+    volatile, reliable, best_effort = DurabilityPolicy.VOLATILE, ReliabilityPolicy.RELIABLE, ReliabilityPolicy.BEST_EFFORT
+    wait_for(lambda: of_subscription(peer, '/image') == (reliable, volatile))
+    wait_for(lambda: of_subscription(peer, '/mask') == (reliable, volatile))
+    wait_for(lambda: of_subscription(peer, '/camera_info') == (best_effort, volatile))  # another topic keeps its own
+    assert node._cameras[0].images.qos_profile.depth == 5
+    assert node.get_parameter(f'{INFO}.depth').value == 1
+    wait_for(lambda: [each.qos_profile.reliability for each in peer.node.get_publishers_info_by_topic('/matcher/matches')]
+             == [best_effort])
+    peer.send(image_message(10**9), peer.images)
+    wait_for(lambda: peer.figures().get('frames received') == '1')
+    log = capfd.readouterr().err
+    assert 'subscribed to /image (reliable)' in log
+    assert 'without effect' not in log
+    node.trigger_deactivate()
+    node.trigger_cleanup()
+    assert node.start(), 'the parameters are there a second time'
+    wait_for(lambda: of_subscription(peer, '/image') == (reliable, volatile))
+
+
+def test_an_override_of_no_topic_of_the_node_is_named(stack, capfd):
+    running = SpunMatcher(matcher(**{'qos_overrides./camera/image_raw.subscription.reliability': 'reliable',
+                                     f'{IMAGE}.deadline': 5, f'{IMAGE}.reliability': 'reliable'}))
+    stack.callback(running.close)
+    assert ('qos_overrides./camera/image_raw.subscription.reliability, qos_overrides./image.subscription.deadline: without effect. '
+            'A name is qos_overrides.TOPIC.subscription or .publisher') in capfd.readouterr().err
+    node = OdometryNode(parameter_overrides=overrides(**{'qos_overrides./matches.subscription.depth': 3}))
+    node.destroy_node()
+    assert 'qos_overrides./matches.subscription.depth: without effect' in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(('name', 'value', 'words'), [
+    (f'{IMAGE}.reliability', 'relaible', r'reliability is relaible: choose reliable or best_effort'),
+    (f'{IMAGE}.durability', 3, r'durability is 3: choose volatile or transient_local'),
+    (f'{IMAGE}.history', 'all', r'history is all: choose keep_last or keep_all'),
+    (f'{IMAGE}.depth', 0, r'depth is 0: give a number of messages, 1 or more'),
+    (f'{IMAGE}.depth', 'ten', r'depth is ten: give a number of messages')])
+def test_a_value_that_is_none_is_refused(stack, name, value, words):
+    with pytest.raises(ConfigError, match=words):
+        matcher(**{name: value})
+
+
+def test_the_odometry_takes_overrides(stack, peer):
+    node = OdometryNode(parameter_overrides=overrides(**{f'qos_overrides./{topic}.reliability': 'best_effort' for topic in (
+        'matcher/matches.subscription', 'odometry/odometry.publisher')}))
+    stack.callback(node.destroy_node)
+    wait_for(lambda: of_subscription(peer, '/matcher/matches', 'odometry')[:1] == (ReliabilityPolicy.BEST_EFFORT,))
+    wait_for(lambda: [each.qos_profile.reliability for each in peer.node.get_publishers_info_by_topic('/odometry/odometry')]
+             == [ReliabilityPolicy.BEST_EFFORT])
