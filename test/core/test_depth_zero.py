@@ -214,13 +214,13 @@ def test_scores_and_threshold_before_the_layers_have_a_calibration_of_their_own(
     model = dataclasses.replace(light(), score_calibration=ScoreCalibration(0.3, 0.6, ScoreCalibration(2.0, 3.0)))
     image = photo('coffee', HEIGHT, WIDTH)
     images = image, moved(image, 2, 1.0, (5, 3))[0]
-    own = published(Asked(SPEC, model, threads=2), images, dataclasses.replace(CONFIG, match_threshold=0.6))
+    own = published(Asked(SPEC, model, threads=2), images, dataclasses.replace(CONFIG, match_threshold=0.2))
     raw = published(Asked(SPEC, dataclasses.replace(model, score_calibration=ScoreCalibration()), threads=2), images,
-                    dataclasses.replace(CONFIG, match_threshold=ScoreCalibration(2.0, 3.0).raw(0.6)))
+                    dataclasses.replace(CONFIG, match_threshold=ScoreCalibration(2.0, 3.0).raw(0.2)))
     assert own.layers == raw.layers == 0
     np.testing.assert_array_equal(own.keypoints, raw.keypoints)
     np.testing.assert_allclose(own.scores, ScoreCalibration(2.0, 3.0).probability(raw.scores), rtol=1e-6)
-    assert own.matched().scores.min() >= 0.6
+    assert own.matched().scores.min() >= 0.2
 
 
 @pytest.mark.networks

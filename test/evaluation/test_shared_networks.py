@@ -332,8 +332,9 @@ def test_points_are_placed_where_the_node_places_them(frames: list[np.ndarray], 
     together = dict(zip(wanted, evaluated(frames, frontends), strict=True))
     del frontends
     pairs, timed = 8 + 4 + 2 + 8, COUNT - 1  # back, too
-    # the host finds the correspondences of the first pair, before any fit is likely
-    assert asked == {'correspond': timed * len(placed), 'refine': (pairs - timed + 1) * len(placed)}
+    assert asked['correspond'] == timed * len(placed)
+    # of the first pair, which layers ran for, the host finds the correspondences, before any fit is likely
+    assert 0 < asked['refine'] - (pairs - timed) * len(placed) <= len(placed)
     for name in placed:
         (alone,) = evaluated(frames, [OurMethod(name, SharedNetworks(device, [wanted[name]]), wanted[name])])
         assert figures(alone) == figures(together[name]), name

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 import transformers
 
+from lightglue_trt_ros.networks.architecture import DESCRIPTOR_HEAD
+
 _SUPERPOINT = {
     'conv1a': 'encoder.conv_blocks.0.conv_a', 'conv1b': 'encoder.conv_blocks.0.conv_b',
     'conv2a': 'encoder.conv_blocks.1.conv_a', 'conv2b': 'encoder.conv_blocks.1.conv_b',
@@ -57,6 +59,8 @@ def lightglue(tensors: dict[str, np.ndarray]) -> Any:
 def _lightglue_state(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     state = {}
     for name, value in tensors.items():
+        if name.startswith(f'{DESCRIPTOR_HEAD}.'):
+            continue  # an exit that it does not have
         value, parts = np.array(value, np.float32), name.split('.')
         kind = parts[-1]
         if parts[0] == 'transformers':
