@@ -42,6 +42,7 @@ help:
 	@echo 'make check        lint, types, and the tests that need neither ROS nor the networks: a minute'
 	@echo 'make test         lint, types, and every test with coverage; PYTEST_ARGS="test/core/test_geometry.py -x" narrows it,'
 	@echo '                  WORKERS=1 takes one process instead of three, COVERAGE=0 measures none and is faster'
+	@echo 'make pytest       every test with coverage, without lint and types; takes the same PYTEST_ARGS, WORKERS, COVERAGE'
 	@echo 'make docs         the documentation as a site, all links checked: build/docs/'
 	@echo 'make lint         ruff and mypy alone'
 	@echo 'make parity       PyTorch (CPU) and transformers, which the parity tests compare with; try again after a failure'
