@@ -82,7 +82,7 @@ def test_every_import_is_a_declared_dependency(manifest: ElementTree.Element, se
 
 def test_every_import_of_the_tests_is_declared_too(manifest: ElementTree.Element, setup_arguments: dict[str, Any]) -> None:
     declared = {element.text for element in manifest if element.tag in ('depend', 'exec_depend', 'test_depend')}
-    own = {path.stem for path in (REPOSITORY / 'test').rglob('*.py')} | {'support', 'training', 'benchmarks'} | OF_CI
+    own = {path.stem for path in (REPOSITORY / 'test').rglob('*.py')} | {'support', 'training', 'benchmarks', 'tools'} | OF_CI
     extras = setup_arguments['extras_require']
     from_pip = {re.split(r'[<>=]', line)[0] for line in extras['run'] + extras['demo'] + extras['fleet']}
     assert undeclared(REPOSITORY / 'test', declared, from_pip).keys() <= own
