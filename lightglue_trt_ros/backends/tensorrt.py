@@ -215,7 +215,7 @@ class TensorRTBackend:
     def _matches(self, layers: int, finite: bool, confident: float = math.nan) -> Matches:
         matches, scores = (self._matcher.results[name].array.copy() for name in ('matches0', 'scores'))
         note, self._note = '; '.join(filter(None, (self._note, '' if finite else NOT_FINITE))), ''
-        return Matches(matches, scores, layers, note, confident)
+        return Matches(matches, scores, layers, note, confident, finite)
 
     def _allocate(self, tensorrt: Any, plans: Mapping[str, bytes]) -> None:
         cuda = self.cuda

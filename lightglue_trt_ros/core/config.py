@@ -1,7 +1,6 @@
 """Settings: shapes and precision of an engine (EngineSpec), and everything a user may set (MatcherConfig).
 
-Fields of MatcherConfig, and of NodeConfig in ros/parameters.py, are the node's parameters. Change defaults, ranges and descriptions
-there: `make params` writes config/matcher.yaml and the table of docs/interface.md from them.
+`make params` writes config/matcher.yaml and the table of docs/interface.md from the fields here and in ros/parameters.py.
 """
 
 from __future__ import annotations

@@ -70,6 +70,7 @@ class Matches:
     layers: int  # of LightGlue that ran
     note: str = ''  # problems, for people; empty: none
     confident: float = math.nan  # share of confident points at this exit; NaN after the last layer, or if not computed
+    confidence_finite: bool = True  # at every exit so far
 
     def finite(self, points0: Float32, points1: Float32) -> Matches:
         """Without matches whose score or points are not finite; points are (K or more, 2) of both frames."""

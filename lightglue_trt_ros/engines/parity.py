@@ -14,7 +14,7 @@ import numpy as np
 from ..core.backend import Backend, RefiningBackend
 from ..core.geometry import to_original, unit_of
 from ..core.refinement import Pyramid, Refined, refine_points
-from ..core.types import NOT_FINITE, Features, Float32, HostFeatures, Int32, Matches, Thresholds, UInt8
+from ..core.types import Features, Float32, HostFeatures, Int32, Matches, Thresholds, UInt8
 
 RADIUS_PX = 0.5  # a keypoint is kept where the candidate has one within it
 FRAMES = 9  # that the acceptance check runs on, consecutive ones
@@ -168,7 +168,7 @@ class _Counts:
             self.cosines.append(np.einsum('ij,ij->i', reference.descriptors[mine], candidate.descriptors[kept[mine]]))
 
     def add_exit(self, number: int, candidate: Matches, reference: Matches, kept0: Int32, kept1: Int32) -> None:
-        self.finite &= bool(np.isfinite(candidate.scores).all()) and NOT_FINITE not in candidate.note
+        self.finite &= bool(np.isfinite(candidate.scores).all()) and candidate.confidence_finite
         self.matches[number] += int((reference.indices >= 0).sum())
         mine = np.flatnonzero(kept0 >= 0)
         expected = _through(reference.indices[mine], kept1)  # as the candidate's rows, from here on

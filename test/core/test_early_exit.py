@@ -139,6 +139,7 @@ def test_nan_is_not_confident_and_is_told(features, backend):
     found = backend.match(*broken, Thresholds(depth_confidence=0.01))
     assert found.layers == 6
     assert 'not finite' in found.note
+    assert not found.confidence_finite
     assert not backend.match(*features, Thresholds(depth_confidence=0.5)).note
 
 

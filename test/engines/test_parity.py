@@ -14,7 +14,7 @@ from support.networks import Remembered, ours
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import ALL_LAYERS, EarlyExits
-from lightglue_trt_ros.core.types import NOT_FINITE, HostFeatures, Matches, Thresholds
+from lightglue_trt_ros.core.types import HostFeatures, Matches, Thresholds
 from lightglue_trt_ros.engines.parity import FRAMES, LIMITS, ExitParity, Parity, _nearest, failures, parity, rendered_frames, rows
 
 pytestmark = pytest.mark.networks
@@ -145,7 +145,7 @@ def test_an_exit_that_matches_nothing_fails_and_is_named(reference, frames, laye
 
 
 def test_confidences_that_are_not_finite_fail(reference, frames):
-    doubtful = Sabotaged(reference, matches=changed(note=lambda note: NOT_FINITE), exits=(4,))
+    doubtful = Sabotaged(reference, matches=changed(confidence_finite=lambda finite: False), exits=(4,))
     assert failures(parity(doubtful, reference, frames), 'fp16') == ['the engines gave NaN or infinity']
 
 
