@@ -33,7 +33,7 @@ COLCON_BASES := --paths . --build-base build/colcon/build --install-base build/c
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo docs check test lint pytest parity colcon-test gpu-test kernels mutants robot clean
+.PHONY: help demo docs check test lint pytest params parity colcon-test gpu-test kernels mutants robot clean
 
 help:
 	@echo 'make demo         render a flight, run the real node over it, show how well it matches: build/demo/'
@@ -42,6 +42,8 @@ help:
 	@echo 'make check        lint, types, and the tests that need neither ROS nor the networks: a minute'
 	@echo 'make test         lint, types, and every test with coverage; PYTEST_ARGS="test/core/test_geometry.py -x" narrows it,'
 	@echo '                  WORKERS=1 takes one process instead of three, COVERAGE=0 measures none and is faster'
+	@echo 'make pytest       every test with coverage, without lint and types; takes the same PYTEST_ARGS, WORKERS, COVERAGE'
+	@echo 'make params       config/matcher.yaml and the parameter table of docs/interface.md, from the fields of the settings'
 	@echo 'make docs         the documentation as a site, all links checked: build/docs/'
 	@echo 'make lint         ruff and mypy alone'
 	@echo 'make parity       PyTorch (CPU) and transformers, which the parity tests compare with; try again after a failure'
@@ -74,6 +76,9 @@ pytest: $(TEST) $(if $(filter 1,$(PARITY)),$(PARITY_DONE))
 	@grep -sh . $(PARITY_DONE) || true
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=10 \
 	  $(if $(filter 1,$(COVERAGE)),--cov=lightglue_trt_ros --cov-report=term-missing:skip-covered) $(PYTEST_ARGS)
+
+params: $(RUN)
+	@$(PY) -m tools.params
 
 parity:
 	@rm -f $(PARITY_DONE)

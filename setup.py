@@ -1,8 +1,11 @@
+import re
 from glob import glob
+from pathlib import Path
 
 from setuptools import find_packages, setup
 
 PACKAGE = 'lightglue_trt_ros'
+VERSION = re.findall("^__version__ = '(.+?)'", Path(PACKAGE, '__init__.py').read_text(encoding='utf-8'), re.MULTILINE)[0]
 COMMANDS = ('matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'make_mask',
             'evaluate_bag', 'evaluate_fleet', 'quantize', 'benchmark', 'demo', 'odometry')
 FLEET = ['dask>=2024.8', 'distributed>=2024.8', 'fsspec>=2024.2', 'pyarrow>=16']  # for evaluate_fleet alone
@@ -19,7 +22,7 @@ def ros_wheels(distro):
 
 setup(
     name=PACKAGE,
-    version='0.2.0',
+    version=VERSION,
     description='SuperPoint + LightGlue correspondences for ROS 2: each frame extracted once, matched against its reference',
     maintainer='The lightglue_trt_ros authors',
     maintainer_email='maintainers@lightglue-trt-ros.dev',

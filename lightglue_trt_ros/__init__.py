@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-__version__ = '0.2.0'
+__version__ = '0.2.0'  # setup.py reads it; a test compares package.xml, CITATION.cff and CHANGELOG.md
 
 if TYPE_CHECKING:
     from .core.cameras import Intrinsics, StereoRig

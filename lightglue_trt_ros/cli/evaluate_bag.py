@@ -33,8 +33,6 @@ from ..utils.errors import ConfigError, LightglueTrtError
 from ..utils.files import make_output_folder, own_output_folder
 from ..utils.processes import give_memory_back, stop_on_sigint
 
-OWN = "the camera's own"  # in the words for a ground truth that is of the camera itself
-
 
 @command('evaluate_bag', interrupted='interrupted; no report was written')
 def main(argv: list[str] | None = None) -> int:
@@ -74,8 +72,8 @@ def _evaluate_cameras(args: argparse.Namespace, options: EvaluationOptions, stop
             reports.append(CameraReport.of(name, evaluation, failures))
         except LightglueTrtError as error:
             reports.append(CameraReport(name, failures=[str(error)]))
-    truths = [str(each.recording.get('truth')) for each in reports]
-    if any(truths.count(truth) > 1 and OWN in truth for truth in truths):
+    own = [each.recording['truth'] for each in reports if each.recording.get('truth_as_camera')]
+    if len(set(own)) < len(own):
         reports[0].notes.append("the same poses are taken as each camera's own, but only one camera can have them: give "
                                 'the pose of each camera in the body with --camera-in-body, e.g. {camera}.yaml')
         log.info(reports[0].notes[-1])

@@ -114,8 +114,8 @@ def _run(args: argparse.Namespace, options: EvaluationOptions, stopped: Callable
 def _print(out: Path, report: FleetReport) -> None:
     rows = worst_first(report.rows, report.comparison)
     figures = [name for name in FIGURES if 'depth' not in name or any(row.figure(name) is not None for row in rows)]
-    lines = [[row.name, *(written(name, row.figure(name)) for name in figures), row.reason or '; '.join(
-        note.partition(';')[0] for note in row.facts.get('notes', []) if 'Left out' in note)] for row in rows[:SHOWN]]
+    lines = [[row.name, *(written(name, row.figure(name)) for name in figures),
+              row.reason or '; '.join(row.facts.get('recording', {}).get('left_out', []))] for row in rows[:SHOWN]]
     more = f' of {len(rows)}' if len(rows) > SHOWN else ''
     heads = ['recording', *(FIGURES[name] for name in figures), '']
     columns = len(heads) if any(line[-1] for line in lines) else len(heads) - 1  # the last one says why

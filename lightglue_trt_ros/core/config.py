@@ -1,6 +1,7 @@
 """Settings: shapes and precision of an engine (EngineSpec), and everything a user may set (MatcherConfig).
 
-The fields of MatcherConfig are the node's parameters: their defaults, ranges and descriptions stand here and nowhere else.
+Fields of MatcherConfig, and of NodeConfig in ros/parameters.py, are the node's parameters. Change defaults, ranges and descriptions
+there: `make params` writes config/matcher.yaml and the table of docs/interface.md from them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from .types import Thresholds
 STRIDE = 8  # SuperPoint's cell: image sides are multiples of it
 MAX_KEYPOINTS = 3840  # the largest K that attention was timed with: 1.6 ms each on 8 multiprocessors of an H200
 PRECISIONS = ('fp32', 'fp16', 'fp8')
-SHIPPED_MODELS = ('ours', 'ours_light')  # of extractor and matcher; the package has their files in data/NAME
+SHIPPED_MODELS = ('ours', 'ours_light')  # of extractor and matcher; the package has their files in networks/data/NAME
 FETCHED_MODELS = ('magicleap',)
 WEIGHTS = (f'{", ".join(SHIPPED_MODELS)} (shipped), {", ".join(FETCHED_MODELS)} (once fetched), or a folder that holds '
            'extractor.safetensors and matcher.safetensors')
@@ -29,9 +30,9 @@ RENAMED = {'lightglue_weights': f'weights, which chooses extractor and matcher t
 
 
 def setting(default: Any, doc: str, *, low: float | None = None, high: float | None = None,
-            choices: tuple[Any, ...] = (), dynamic: bool = False) -> Any:
-    """A dataclass field that carries its own documentation and bounds."""
-    meta = {'doc': doc, 'low': low, 'high': high, 'choices': choices, 'dynamic': dynamic}
+            choices: tuple[Any, ...] = (), dynamic: bool = False, detail: str = '') -> Any:
+    """A dataclass field with its bounds and its description: `doc` in one line, and a `detail` where there is room for more."""
+    meta = {'doc': doc, 'detail': detail, 'low': low, 'high': high, 'choices': choices, 'dynamic': dynamic}
     return dataclasses.field(default=default, metadata=meta)
 
 
@@ -80,14 +81,14 @@ class MatcherConfig:
     """Everything a user may set. Raises ConfigError when a value is of the wrong type or out of its range."""
 
     backend: str = setting(
-        'auto', 'What runs the networks; auto takes TensorRT where an engine fits, else ONNX Runtime, and logs which and why',
+        'auto', 'Library that runs the networks; auto takes TensorRT where an engine fits, else ONNX Runtime, and logs its choice',
         choices=('auto', 'tensorrt', 'onnxruntime'))
     engine_dir: str = setting('', 'Folder of the TensorRT engines that build_engines made; empty: in the user cache')
     build_on_start: bool = setting(False, 'Build missing TensorRT engines before activation, which takes minutes')
     weights: str = setting(SHIPPED_MODELS[0], f'Extractor and matcher: {WEIGHTS}')
     image_height: int = setting(480, 'Height that frames are resized to, pixels, a multiple of 8', low=16, high=4096)
-    image_width: int = setting(640, 'Width that frames are resized to, pixels, a multiple of 8', low=16, high=4096)
-    max_keypoints: int = setting(1024, 'Keypoints per frame (K)', low=1, high=MAX_KEYPOINTS)
+    image_width: int = setting(640, 'Width that frames are resized to, a multiple of 8; keep the aspect ratio', low=16, high=4096)
+    max_keypoints: int = setting(1024, f'Keypoints per frame (K), at most {MAX_KEYPOINTS}', low=1, high=MAX_KEYPOINTS)
     precision: str = setting(
         'auto', 'Arithmetic of the networks; auto is fp32 on the CPU, on a GPU the best that it runs and that passed its check',
         choices=('auto', *PRECISIONS))
@@ -99,26 +100,26 @@ class MatcherConfig:
         DEPTH_CONFIDENCE, 'Share of confident points at which LightGlue stops before its last layer, in (0, 1); -1: never',
         low=ALL_LAYERS, high=1.0, dynamic=True)
     refinement: str = setting(
-        'patches', 'Subpixel refinement of matched points: patches refines them by the images, to a tenth of a pixel where there '
-        "is texture; none keeps SuperPoint's positions", choices=('patches', 'none'), dynamic=True)
+        'patches', "Subpixel refinement of matched points: patches refines them by the images; none keeps SuperPoint's positions",
+        choices=('patches', 'none'), dynamic=True, detail='Patches reaches a tenth of a pixel where there is texture')
     max_sigma_px: float = setting(
         0.0, 'Largest standard deviation of a published point in any direction, pixels; 0: no limit',
         low=0.0, high=1000.0, dynamic=True)
     carry_frames: int = setting(
         10, 'Frames for which track propagation keeps a point without a match, where the image still shows it; 0: no propagation',
-        low=0, high=100, dynamic=True)
+        low=0, high=100, dynamic=True, detail='Propagation needs refinement by patches')
     mask_margin: int = setting(
-        4, "Pixels of the engine's image by which masks are grown: keypoints that are nearer to a mask see what it hides; 0: not",
+        4, "Pixels of the engine's image by which masks are grown, as a keypoint that is nearer sees what a mask hides; 0: not",
         low=0, high=32, dynamic=True)
     static_points: str = setting(
-        'auto', 'What is done with points that stand still in the image while the camera moves: auto drops them once it is seen to '
-        'move; drop, whenever anything moves; keep, never', choices=('auto', 'drop', 'keep'))
+        'auto', 'Points that stand still in the image while the camera moves: auto drops them once the camera is seen to move; '
+        'drop, whenever anything moves; keep, never', choices=('auto', 'drop', 'keep'))
     reference: str = setting(
-        'previous', 'What a frame is matched against; alternate is the frame before the previous one, for a projector that '
-        'flashes in every second frame', choices=('previous', 'keyframe', 'alternate'), dynamic=True)
+        'previous', 'Frame that a new frame is matched with; alternate is the one before the previous, for projectors that flash',
+        choices=('previous', 'keyframe', 'alternate'), dynamic=True)
     keyframe_min_ratio: float = setting(
         0.4, "A new keyframe is taken when fewer than this share of the keyframe's keypoints are matched",
-        low=0.0, high=1.0, dynamic=True)
+        low=0.0, high=1.0, dynamic=True, detail='For keyframes it is the share of tracks that go on')
     keyframes: int = setting(
         0, 'Keyframes that are kept, published on ~/keyframe and matched by ~/match_keyframes; 0: none', low=0, high=10_000)
     max_gap_s: float = setting(

@@ -104,4 +104,3 @@ def load_image(raw: bytes, kind: str, where: str) -> Any:
         raise BagError(f'{where}: {len(data)} bytes are no image of zstd_image_transport ({error}): check its sender') from None
     return SimpleNamespace(header=message.header, height=height, width=width, encoding=encoding, is_bigendian=is_bigendian,
                            step=step, data=np.frombuffer(pixels, np.uint8))
-

@@ -29,6 +29,7 @@ class Trajectory:
     stamps_ns: NDArray[np.int64]  # (N,) nanoseconds
     poses: Float64  # (N, 4, 4) world from camera, metres, the camera in its optical frame (x right, y down, z forward)
     source: str = ''  # for people: where the poses are from, and how they became the camera's
+    as_camera: bool = False  # taken as the camera's own as they were
 
     def __post_init__(self) -> None:
         if not np.isfinite(self.poses).all():
@@ -44,14 +45,14 @@ class Trajectory:
         `how` is added to the source.
         """
         poses = self.poses if camera_in_body is None else self.poses @ camera_in_body
-        return Trajectory(self.stamps_ns, poses, f'{self.source}, {how}')
+        return Trajectory(self.stamps_ns, poses, f'{self.source}, {how}', camera_in_body is None)
 
     def ordered(self) -> Trajectory:
         """In the order of the stamps, the first of each that occurs again; itself where that is so already."""
         if (np.diff(self.stamps_ns) > 0).all():
             return self
         stamps, first = np.unique(self.stamps_ns, return_index=True)
-        return Trajectory(stamps, self.poses[first], self.source)
+        return Trajectory(stamps, self.poses[first], self.source, self.as_camera)
 
 
 def quaternions_from_rotations(rotations: ArrayLike) -> Float64:

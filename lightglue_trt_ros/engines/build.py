@@ -191,8 +191,7 @@ def _find_equal(job: _Job) -> tuple[Artifact | None, str]:
         engine_set = open_artifact(job.order.engine_dir, job.identity)
         engine_set.verify()
     except EngineError as error:
-        reason = str(error).partition('\n')[0].removesuffix('; make it again:')  # its command is running
-        return None, f'building again: {reason}'
+        return None, f'building again: {error.reason}'  # the remedy is the command that runs
     if job.machine.present and engine_set.identity.gate_verdict == NOT_RUN:
         return None, f'building again: the parity check of {path} was not run'
     return engine_set, f'{path} is there already, and equal: nothing to build (--force builds it again)'

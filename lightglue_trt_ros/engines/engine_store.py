@@ -225,16 +225,16 @@ class Artifact:
     def read(self, name: str) -> bytes:
         """One of its files, its checksum compared. Raises EngineError, ReplacedError where another artifact lies there now."""
         path = self.path / name
-        again = f'make it again:\n{self.identity.command(self.path.parent)}'
+        again = f'; make it again:\n{self.identity.command(self.path.parent)}'
         try:
             data = path.read_bytes()
         except OSError as error:
             self._check_still_there()
-            raise EngineError(f'{path} cannot be read ({error.strerror}); {again}') from error
+            raise EngineError(f'{path} cannot be read ({error.strerror})', again) from error
         if (actual := hashlib.sha256(data).hexdigest()) != self.files[name]:
             self._check_still_there()
             raise EngineError(f'{path} is damaged: {len(data)} bytes of sha256 {actual} where the manifest has '
-                              f'{self.files[name]}; {again}')
+                              f'{self.files[name]}', again)
         return data
 
     def verify(self) -> None:
@@ -284,18 +284,19 @@ def open_artifact(engine_dir: Path, wanted: Identity) -> Artifact:
             cause = f'it has no {MANIFEST}' if place.is_dir() else f'there are {", ".join(others)}' if others else 'nor another one'
             if wanted.former_name in others:
                 cause = f'{wanted.former_name} there is of an earlier version and is never used: remove it'
-            raise EngineError(f'there is no {noun} in {place} ({cause}); make it:\n{command}')
+            raise EngineError(f'there is no {noun} in {place} ({cause})', f'; make it:\n{command}')
     except OSError as error:
         raise EngineError(f'{path / MANIFEST} cannot be read ({error.strerror}): check its owner and permissions') from error
     except ValueError as error:  # JSON's and Unicode's too
-        raise EngineError(f'{path / MANIFEST} cannot be used: {error}; make it again, or update the package:\n{command}') from error
+        remedy = f'; make it again, or update the package:\n{command}'
+        raise EngineError(f'{path / MANIFEST} cannot be used: {error}', remedy) from error
     if differences := artifact.identity.differences(wanted):
         failed = artifact.identity.gate_verdict == FAILED and len(differences) == 1
         advice = f' (its {MANIFEST} has the figures): use fp16, or calibrate on more of what the robot sees' \
             if failed and wanted.kind == CALIBRATION else '; make it again'
         raise (EngineError if failed else EngineMismatchError)(
             f'the {noun} in {path} {"did not pass its acceptance check" if failed else "is not the one needed"}: '
-            f'{"; ".join(differences)}{advice}:\n{command}')
+            f'{"; ".join(differences)}', f'{advice}:\n{command}')
     return artifact
 
 

@@ -276,15 +276,17 @@ def open_scene(recording: Recording, options: EvaluationOptions, on_note: Callab
     size = _first_size(recording, timeline)
     if note := bits_note(usable_frames(recording, spread(timeline.numbers, JUDGED_IMAGES)), recording.bits):
         on_note(note)
-    intrinsics = _intrinsics(options, recording, size, on_note)
-    poses, truth = _poses(options, recording, timeline, on_note)
+    left_out: list[str] = []
+    intrinsics = _intrinsics(options, recording, size, on_note, left_out)
+    poses, truth, as_camera = _poses(options, recording, timeline, on_note, left_out)
     camera = None if intrinsics is None else \
         f'{intrinsics.distortion_model or "no distortion"}, fx {intrinsics.k[0, 0]:.1f}, fy {intrinsics.k[1, 1]:.1f}'
     stamps = timeline.stamps_ns
     return Scene(timeline, intrinsics, poses), {
         'path': str(recording.path), 'topic': recording.image_topic, 'frames': len(timeline),
         'duration_s': float(stamps[-1] - stamps[0]) * 1e-9, 'width': size[1], 'height': size[0], 'camera': camera,
-        'calibration_source': None if intrinsics is None else _source(intrinsics, options), 'truth': truth}
+        'calibration_source': None if intrinsics is None else _source(intrinsics, options), 'truth': truth,
+        'truth_as_camera': as_camera, 'left_out': left_out}
 
 
 def usable_frames(recording: Recording, numbers: NDArray[np.int64]) -> Iterator[Frame]:
@@ -316,8 +318,8 @@ def _first_size(recording: Recording, timeline: Timeline) -> tuple[int, int]:
 
 
 def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[int, int],
-                on_note: Callable[[str], None]) -> Intrinsics | None:
-    """Raises BagError for unusable intrinsics only if the user named them; recorded ones are left out with a note."""
+                on_note: Callable[[str], None], left_out: list[str]) -> Intrinsics | None:
+    """Raises BagError for unusable intrinsics only if the user named them; recorded ones are left out with a note and a reason."""
     try:
         intrinsics = recording.intrinsics if options.camera is None else _named_camera(options, recording)
         if intrinsics is not None:
@@ -331,12 +333,13 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
             if not options.camera and recording.calibration_note:
                 on_note(f'{recording.calibration_note}; --camera replaces it')
             return intrinsics
-        reason = (recording.calibration_note or 'no intrinsics in the recording') + '; give --camera'
+        reason, advice = recording.calibration_note or 'no intrinsics in the recording', '; give --camera'
     except BagError as error:
         if options.camera:
             raise
-        reason = f'the recorded intrinsics cannot be used: {error}'
-    on_note(f'{reason}. Left out: {POSES}, odometry')
+        reason, advice = f'the recorded intrinsics cannot be used: {error}', ''
+    left_out.append(reason)
+    on_note(f'{reason}{advice}. Left out: {POSES}, odometry')
     return None
 
 
@@ -360,10 +363,10 @@ def _source(intrinsics: Intrinsics, options: EvaluationOptions) -> str:
 
 
 def _poses(options: EvaluationOptions, recording: Recording, timeline: Timeline,
-           on_note: Callable[[str], None]) -> tuple[Float64 | None, str | None]:
-    """The true pose at each frame, and the source in words."""
+           on_note: Callable[[str], None], left_out: list[str]) -> tuple[Float64 | None, str | None, bool]:
+    """The true pose at each frame, the source in words, and whether its poses are taken as the camera's own."""
     if camera_stands(options.degrade):
-        return np.tile(np.eye(4), (len(timeline), 1, 1)), f'the camera stands, by --degrade {",".join(options.degrade)}'
+        return np.tile(np.eye(4), (len(timeline), 1, 1)), f'the camera stands, by --degrade {",".join(options.degrade)}', False
     wanted = options.truth_topic or options.truth or options.truth_child_frame
     mounting = load_camera_in_body(options.camera_in_body) if options.camera_in_body else None
     try:
@@ -373,11 +376,12 @@ def _poses(options: EvaluationOptions, recording: Recording, timeline: Timeline,
             poses = poses_at(truth, timeline.stamps_ns, options.max_time_difference)
             if missing := int(np.isnan(poses).any(axis=(1, 2)).sum()):
                 on_note(f'{missing} of {len(poses)} frames have no true pose within {options.max_time_difference:g} s')
-            return poses, f'{truth.source}, {len(truth)} poses'
-        reason = 'no ground truth in the recording; --truth-topic or --truth names one'
+            return poses, f'{truth.source}, {len(truth)} poses', truth.as_camera
+        reason, advice = 'no ground truth in the recording', '; --truth-topic or --truth names one'
     except BagError as error:
         if wanted:
             raise
-        reason = f'the recorded ground truth cannot be used: {error}'
-    on_note(f'{reason}. Left out: {POSES}')
-    return None, None
+        reason, advice = f'the recorded ground truth cannot be used: {error}', ''
+    left_out.append(reason)
+    on_note(f'{reason}{advice}. Left out: {POSES}')
+    return None, None, False

@@ -51,32 +51,32 @@ class NodeConfig:
         choices=(5, 9))
     max_tracks: int = setting(200, 'Most tracks in a message of ~/feature, distributed over the image', low=1, high=MAX_KEYPOINTS)
     mask_file: str = setting(
-        '', "An 8-bit gray PNG of the images' or the engine's size: no keypoint is where it is 0; {camera} in "
-        'its path is the name; empty: none')
+        '', "An 8-bit gray PNG of the images' or the engine's size: no keypoint is where it is 0; empty: none",
+        detail='With cameras, {camera} in the path stands for the name')
     mask_max_age_s: float = setting(
-        0.5, "A mask of the topic is used for images whose stamps are no further from its own, seconds", low=0.0, high=3600.0)
+        0.5, 'Largest difference between the stamps of an image and of its mask from the topic, seconds', low=0.0, high=3600.0)
     stereo: bool = setting(
         False, 'Also match every frame with the right image of its pair: ~/matches gains u_right, v_right, x, y, z, sigma_z; '
         'needs both CameraInfos')
     max_stereo_skew_s: float = setting(
-        0.005, 'Stamps of a left and a right image that are one pair differ by no more, seconds', low=0.0, high=1.0)
+        0.005, 'Largest difference between the stamps of a left and a right image, seconds', low=0.0, high=1.0)
     depth: bool = setting(
-        False, 'Take the depth of each frame from depth images that are registered to it, on the topic depth: ~/matches gains '
-        'x, y, z, sigma_z; needs CameraInfo')
+        False, 'Take the depth of points from depth images that are registered to the frames: ~/matches gains x, y, z, sigma_z; '
+        'needs CameraInfo')
     depth_transport: str = setting(
-        'raw', 'raw subscribes to sensor_msgs/Image on the depth topic, 16UC1 in millimetres or 32FC1 in metres; compressedDepth '
-        'to CompressedImage on <depth>/compressedDepth', choices=('raw', 'compressedDepth'))
+        'raw', 'raw subscribes to Image on the depth topic, compressedDepth to CompressedImage on <depth>/compressedDepth',
+        choices=('raw', 'compressedDepth'), detail='Images are 16UC1 in millimetres or 32FC1 in metres')
     max_depth_skew_s: float = setting(
-        0.02, 'Stamps of an image and of its depth image differ by no more, seconds', low=0.0, high=1.0)
+        0.02, 'Largest difference between the stamps of an image and of its depth image, seconds', low=0.0, high=1.0)
     depth_noise: float = setting(
-        NOISE, 'Standard deviation of z over z squared, 1 / metre: of the depth camera, for sigma_z', low=0.0, high=1.0)
+        NOISE, 'Of the depth camera, for sigma_z: standard deviation of z over z squared, 1 / metre', low=0.0, high=1.0)
     max_wait_s: float = setting(
-        0.1, 'With stereo or depth, a frame waits for its right or depth image no longer than so many seconds after it came',
+        0.1, 'With stereo or depth: longest wait of a frame for its right or depth image, from its arrival on, seconds',
         low=0.0, high=10.0)
-    draw_covariances: bool = setting(False, 'Draw on ~/debug_image how well points are known: ellipses of ten standard deviations')
+    draw_covariances: bool = setting(False, 'Draw covariances on ~/debug_image: ellipses of ten standard deviations')
     cameras: tuple[str, ...] = setting(
-        ('',), "Names of several cameras, each with topics of its own, <name>/image and ~/<name>/matches, on one set of networks; "
-        "['']: one camera, whose topics have no name")
+        ('',), "Names of several cameras, with topics such as <name>/image and ~/<name>/matches; ['']: one camera without a name",
+        detail='All cameras share one set of networks')
     autostart: bool = setting(True, 'Configure and activate by itself; false leaves that to a lifecycle manager')
 
     def __post_init__(self) -> None:
@@ -178,7 +178,7 @@ def _of(kind: type, given: dict[str, Any]) -> dict[str, Any]:
 def _descriptor(field: dataclasses.Field[Any]) -> ParameterDescriptor:
     meta = field.metadata
     descriptor = ParameterDescriptor(
-        description=meta['doc'], read_only=not meta['dynamic'],
+        description='. '.join(filter(None, (meta['doc'], meta['detail']))), read_only=not meta['dynamic'],
         additional_constraints='one of: ' + ', '.join(map(str, meta['choices'])) if meta['choices'] else '')
     if meta['low'] is not None and isinstance(field.default, float):
         descriptor.floating_point_range = [FloatingPointRange(from_value=float(meta['low']), to_value=float(meta['high']))]

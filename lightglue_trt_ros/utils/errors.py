@@ -16,7 +16,14 @@ class WeightsError(LightglueTrtError):
 
 
 class EngineError(LightglueTrtError):
-    """A network could not be exported, built, loaded or run."""
+    """A network could not be exported, built, loaded or run.
+
+    The message is `reason` and `remedy`; who acts by itself logs the reason without the remedy.
+    """
+
+    def __init__(self, reason: str = '', remedy: str = '') -> None:
+        super().__init__(reason + remedy)
+        self.reason = reason
 
 
 class DeviceMemoryError(EngineError):

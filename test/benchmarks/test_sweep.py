@@ -374,4 +374,3 @@ def test_a_folder_that_cannot_be_made_is_named_before_anything_runs(tmp_path, ca
     (tmp_path / 'file').write_text('')
     assert main(['sweep', '--backend', 'onnxruntime', '--out', str(tmp_path / 'file' / 'out')]) == 1
     assert '--out' in capsys.readouterr().err
-

@@ -110,6 +110,7 @@ def test_topics_that_name_no_body(tmp_path: Path, kind: str) -> None:
     assert np.abs(truth.poses - camera_poses()).max() < 1e-12
     assert '/vicon' in truth.source
     assert '--camera-in-body' in truth.source
+    assert truth.as_camera
 
 
 @pytest.mark.parametrize('kind', [ODOMETRY, TRANSFORM, TF])
@@ -123,6 +124,7 @@ def test_topics_of_a_body(tmp_path: Path, kind: str) -> None:
     assert truth is not None
     assert np.abs(truth.poses - camera_poses()).max() < 1e-12
     assert 'moved into cam by /tf_static' in truth.source
+    assert not truth.as_camera
     assert not told
 
 

@@ -280,6 +280,7 @@ def test_without_intrinsics_only_statistics_remain(run: Any, tmp_path: Path) -> 
     assert summary['matches'] == 64
     assert not any(name.startswith(('pose', 'precision', 'ate')) for name in summary)
     assert any('no intrinsics in the recording; give --camera' in note and 'Left out' in note for note in report['notes'])
+    assert report['recording']['left_out'] == ['no intrinsics in the recording']
     calib = tmp_path / 'calib.yaml'
     calib.write_text(f'model: pinhole\nwidth: {WIDTH}\nheight: {HEIGHT}\nfx: 110\nfy: 110\ncx: 64\ncy: 48\ndist: []\n')
     assert 'pose_auc@10' in run(tmp_path / 'bag', '--camera', calib)[2]['matchers'][0]['summary']['2']

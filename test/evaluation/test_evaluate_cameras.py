@@ -97,6 +97,7 @@ def test_what_is_of_one_camera_has_its_name_in_it(run: Any, tmp_path: Path) -> N
     assert cameras['camera']['recording']['mask'] == f'{tmp_path}/camera.png, 50.0 % of the image'
     assert cameras['camera_right']['recording']['mask'] == f'{tmp_path}/camera_right.png, 25.0 % of the image'
     assert "each camera's own" not in text
+    assert not report_of(out / 'camera')['recording']['truth_as_camera']
 
 
 def test_one_camera_that_fails_costs_the_others_nothing(run: Any, tmp_path: Path) -> None:

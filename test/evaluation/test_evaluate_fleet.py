@@ -112,7 +112,7 @@ def test_every_recording_is_a_row(run: Run, runs: Path, out: Path) -> None:
     assert first['pairs'] == {'1': 8, '2': 4}
     assert first['summary']['1']['precision@1'] > 80
     assert 'pose_auc@10' not in rows['blind']['facts']['matchers'][0]['summary']['1']
-    assert any('no ground truth' in note for note in rows['blind']['facts']['notes'])
+    assert rows['blind']['facts']['recording']['left_out'] == ['no ground truth in the recording']
     page = (out / 'fleet.html').read_text()
     for name in ('east', 'blind'):
         assert f'href="{rows[name]["report"]}"' in page

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 import lightglue_trt_ros
 
@@ -58,13 +59,18 @@ def imported_modules(path: Path) -> set[str]:
     return names - sys.stdlib_module_names - {'lightglue_trt_ros'}
 
 
-def test_one_name_version_licence_and_maintainer(manifest: ElementTree.Element, setup_arguments: dict[str, Any]) -> None:
-    for key in ('name', 'version', 'license', 'maintainer'):
+def test_one_name_licence_and_maintainer(manifest: ElementTree.Element, setup_arguments: dict[str, Any]) -> None:
+    for key in ('name', 'license', 'maintainer'):
         assert manifest.findtext(key) == setup_arguments[key]
     assert [element.get('email') for element in manifest.iter('maintainer')] == [setup_arguments['maintainer_email']]
-    assert lightglue_trt_ros.__version__ == setup_arguments['version']
-    assert re.search(rf'^## {re.escape(setup_arguments["version"])}\b', (REPOSITORY / 'CHANGELOG.md').read_text(), re.MULTILINE)
     assert manifest.findtext('export/build_type') == 'ament_python'
+
+
+def test_all_files_have_the_version_of_the_package(manifest: ElementTree.Element, setup_arguments: dict[str, Any]) -> None:
+    version = lightglue_trt_ros.__version__
+    citation = yaml.safe_load((REPOSITORY / 'CITATION.cff').read_text())
+    assert (setup_arguments['version'], manifest.findtext('version'), citation['version']) == (version,) * 3
+    assert re.search(rf'^## {re.escape(version)}(?: |$)', (REPOSITORY / 'CHANGELOG.md').read_text(), re.MULTILINE)
 
 
 def test_every_import_is_a_declared_dependency(manifest: ElementTree.Element, setup_arguments: dict[str, Any]) -> None:
@@ -76,7 +82,7 @@ def test_every_import_is_a_declared_dependency(manifest: ElementTree.Element, se
 
 def test_every_import_of_the_tests_is_declared_too(manifest: ElementTree.Element, setup_arguments: dict[str, Any]) -> None:
     declared = {element.text for element in manifest if element.tag in ('depend', 'exec_depend', 'test_depend')}
-    own = {path.stem for path in (REPOSITORY / 'test').rglob('*.py')} | {'support', 'training', 'benchmarks'} | OF_CI
+    own = {path.stem for path in (REPOSITORY / 'test').rglob('*.py')} | {'support', 'training', 'benchmarks', 'tools'} | OF_CI
     extras = setup_arguments['extras_require']
     from_pip = {re.split(r'[<>=]', line)[0] for line in extras['run'] + extras['demo'] + extras['fleet']}
     assert undeclared(REPOSITORY / 'test', declared, from_pip).keys() <= own

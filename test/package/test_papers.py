@@ -23,7 +23,7 @@ import lightglue_trt_ros
 REPOSITORY = Path(__file__).resolve().parents[2]
 PACKAGE = REPOSITORY / 'lightglue_trt_ros'
 PAGES = sorted((REPOSITORY / 'docs').glob('*.md'))
-PAPERS = [REPOSITORY / 'README.md', REPOSITORY / 'CONTRIBUTING.md', REPOSITORY / 'training' / 'README.md', *PAGES]
+PAPERS = [*(REPOSITORY / name for name in ('README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'training/README.md')), *PAGES]
 README_LINES, README_WORDS = 150, 1600
 MEAN_WORDS, MOST_WORDS = 20, 40
 FENCE = re.compile(r'(?:<!-- (?P<comment>[^\n]*) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$', re.MULTILINE | re.DOTALL)
@@ -279,6 +279,16 @@ def test_every_parameter_and_public_name_has_its_line() -> None:
     assert not [name for name in settings if f'`{name}`' not in text]
     documented = re.findall(r'^::: lightglue_trt_ros\.(\w+)$', (REPOSITORY / 'docs' / 'api.md').read_text(), re.MULTILINE)
     assert sorted(documented) == sorted(lightglue_trt_ros.__all__)
+
+
+def test_templates_ask_for_diagnostics_and_json_of_evaluate_bag() -> None:
+    folder = REPOSITORY / '.github' / 'ISSUE_TEMPLATE'
+    for name in ('bug_report', 'feature_request'):
+        form = yaml.safe_load((folder / f'{name}.yml').read_text())
+        assert form.keys() >= {'name', 'description', 'body'}
+        asked = ' '.join(str(part['attributes'].get('description')) for part in form['body'])
+        for wanted in ('/diagnostics', 'evaluate_bag BAG', 'report.json'):
+            assert wanted in asked, f'{name}: {wanted}'
 
 
 def test_every_block_runs_or_says_why_not() -> None:

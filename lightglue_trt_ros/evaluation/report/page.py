@@ -28,6 +28,7 @@ WORDS = {'path': 'recording', 'topic': 'image topic', 'duration_s': 'duration, s
          'camera': 'camera', 'calibration_source': 'calibration from', 'truth': 'ground truth', 'mask': 'mask',
          'image_bits': 'used bits of 16', 'depth': 'depth images',
          'depth_median_m': 'median depth, m'}
+FOR_CODE = ('truth_as_camera', 'left_out')  # facts of a recording that its words and notes have for people
 NEEDED = {'matplotlib': 'no pictures', 'jinja2': 'no report.html'}
 PICTURES = ('trajectory', 'matches_over_time', 'pose_errors', 'epipolar_errors', 'deviations', 'strides', 'track_lengths',
             'stage_times', 'worst_pair_?')
@@ -81,7 +82,7 @@ def render(evaluation: Evaluation, pictures: Sequence[Picture]) -> str:
         strides=[(stride, table(evaluation.matchers, stride)) for stride in evaluation.strides if stride != 1],
         contests=contests(evaluation), contest_heads=CONTEST_HEADS, interval=INTERVAL, coverage=coverage(evaluation),
         headline=METRICS[evaluation.headline].label if evaluation.headline else '', comparison=_comparison(evaluation),
-        stages=_stages(evaluation), percentiles=PERCENTILES, words=WORDS, em_dash=UNKNOWN)
+        stages=_stages(evaluation), percentiles=PERCENTILES, words=WORDS, for_code=FOR_CODE, em_dash=UNKNOWN)
 
 
 def rendered(template: Path, **values: Any) -> str:

@@ -1,0 +1,1 @@
+"""What writes files of this repository from its code: python -m tools.NAME, or make NAME."""
