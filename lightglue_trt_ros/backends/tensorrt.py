@@ -6,8 +6,10 @@ Everything of a frame is enqueued on one stream, as CUDA graphs where they can b
 
 from __future__ import annotations
 
+import atexit
 import itertools
 import math
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -66,6 +68,7 @@ class TensorRTBackend:
         self.description = (f'{description}, {early_exits}, {self._not_captured or "CUDA graphs"}, '
                             f'{self.device_memory_mib:.0f} MiB on {self.cuda.name}')
         self._note = ''  # which the description has said
+        _close_at_exit(self)
 
     def select_camera(self, camera: int) -> None:
         self._check()
@@ -310,3 +313,16 @@ class TensorRTBackend:
     def _check(self) -> None:
         if self._cancelled or not hasattr(self, '_matcher'):
             raise EngineError('this backend is cancelled or closed: open another one')
+
+
+def _close_at_exit(backend: TensorRTBackend) -> None:
+    """Close it where a script that made it in this thread ends without: PyCUDA aborts a process that leaves a context (134)."""
+    own, thread = weakref.ref(backend), threading.get_ident()
+
+    def close() -> None:
+        left = own()
+        if left is not None and threading.get_ident() == thread:
+            left.close()
+
+    atexit.register(close)
+    weakref.finalize(backend, atexit.unregister, close).atexit = False

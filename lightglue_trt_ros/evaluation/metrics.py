@@ -287,7 +287,9 @@ class MatcherResult:
                     intervals |= {f'{name}_p{p}': part for p, part in zip(PERCENTILES, parts, strict=True)}
             if 'frame_ms_p50' in intervals:
                 low, high, size = intervals['frame_ms_p50']
-                intervals['fps'] = ConfidenceInterval(1e3 / max(high, 1e-9), 1e3 / max(low, 1e-9), size)
+                if math.isfinite(high):  # few frames leave an end of a median open
+                    most = 1e3 / low if low > 0 else math.inf
+                    intervals['fps'] = ConfidenceInterval(1e3 / max(high, 1e-9), most, size)
             intervals |= {name: confidence.mean_interval(values) for name, values in self.cost_ms.items() if values}
             if self.odometry is not None:
                 intervals |= self.odometry.intervals

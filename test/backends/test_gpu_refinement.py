@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import gc
 import hashlib
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import cv2
@@ -149,6 +150,27 @@ def test_an_easy_frame_waits_once_and_finds_before_the_first_layer_what_the_host
         np.testing.assert_allclose(mine.matched().scores.mean(), theirs.matched().scores.mean(), atol=0.02)
     ran = [key[3:] for key in backend._graphs if key[0] == 'correspond']
     assert (0, -1) in ran
+
+
+@pytest.mark.parametrize('elsewhere', [False, True], ids=['own thread', 'another thread'])
+def test_a_backend_that_nobody_closed_is_closed_at_exit_by_its_own_thread_alone(plans, gpu, monkeypatch, elsewhere):
+    at_exit = []
+    monkeypatch.setattr(tensorrt.atexit, 'register', at_exit.append)
+    left = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, EARLY_EXITS, plans, 'emulated')
+    try:
+        if elsewhere:
+            with ThreadPoolExecutor(1) as threads:
+                threads.submit(at_exit[0]).result()
+        else:
+            at_exit[0]()
+        assert hasattr(left, '_matcher') == elsewhere
+    finally:
+        left.close()
+    gone = weakref.ref(left)
+    del left
+    gc.collect()
+    assert gone() is None, 'what is called at exit does not keep it'
+    at_exit[0]()
 
 
 def test_thresholds_before_the_first_layer_and_behind_take_turns_without_a_wait(backend, gpu):

@@ -27,6 +27,7 @@ from lightglue_trt_ros.evaluation.metrics import PairResult
 from lightglue_trt_ros.evaluation.scene import follow_corners
 from lightglue_trt_ros.evaluation.score import count_inliers, failure_reasons
 from lightglue_trt_ros.odometry.bundle_adjustment import Bundle, OffsetEstimate, adjust
+from lightglue_trt_ros.odometry.pose_covariance import lengths
 from lightglue_trt_ros.odometry.sliding_window import SlidingWindow, _perspective
 from lightglue_trt_ros.odometry.two_view import ESTIMATORS, RelativePose, relative_pose
 
@@ -34,8 +35,8 @@ PACKAGE = Path(__file__).parents[2] / 'lightglue_trt_ros'
 TAKES_ARRAYS = re.compile(r'(find(Ess|Fund|Homo)|solve|refine|recover|decompose|.*[uU]ndistort|project|triang|Rodrigues|estimate|'
                           r'calcOpt|batchD|goodF|perspectiveT|warp)')
 COVERED = {'core/cameras', 'core/lens', 'core/refinement/variance_factor', 'odometry/two_view', 'odometry/sliding_window',
-           'odometry/bundle_adjustment', 'evaluation/score', 'evaluation/baselines', 'core/static_points',
-           'evaluation/static_structure'}
+           'odometry/bundle_adjustment', 'odometry/pose_covariance', 'evaluation/score', 'evaluation/baselines',
+           'core/static_points', 'evaluation/static_structure'}
 WIDTH, HEIGHT = 640, 480
 K = np.array([[500.0, 0, 320], [0, 510, 240], [0, 0, 1]])
 STANDING, MOVED = np.eye(4), pose([0.02, 0.08, -0.05], [0.4, -0.1, 0.2])
@@ -165,6 +166,7 @@ CASES: dict[str, tuple[Callable[..., Any], dict[str, np.ndarray]]] = {
     'perspective': (lambda positions, observed: _perspective(positions, observed, 0.01),
                     {'positions': ANYWHERE, 'observed': ANYWHERE[:, :2] / ANYWHERE[:, 2:]}),
     'bundle adjustment': (adjusted, bundle()),
+    'lengths of a step': (lengths, {'step': MOVED}),
     'sliding window': (tracked, tracks()),
     'inliers': (count_inliers, {'points0': FIRST, 'points1': SECOND, 'camera': K}),
     'inliers without a camera': (lambda points0, points1: count_inliers(points0, points1, None),

@@ -32,7 +32,7 @@ from lightglue_trt_ros.evaluation.confidence import (
     ratio_interval,
     share_interval,
 )
-from lightglue_trt_ros.evaluation.metrics import CONTESTED
+from lightglue_trt_ros.evaluation.metrics import CONTESTED, MatcherResult
 from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate, kitti_drift, odometry_intervals
 from lightglue_trt_ros.odometry.two_view import pose_auc
 
@@ -293,3 +293,18 @@ def test_a_trajectorys_interval_is_that_of_trajectories_of_the_same_steps():
     assert inside >= 8
     assert set(odometry_intervals(truth, truth, kitti_drift(truth, truth))) == {'rpe_m', 'rpe_deg', 'ate_m', 'drift_percent',
                                                                              'drift_deg_per_m'}
+
+
+@pytest.mark.parametrize(('times', 'low', 'high'), [
+    ([20.0] * 3, None, None),  # nothing bounds the median
+    (np.linspace(10, 20, 200), 1e3 / 15.8, 1e3 / 14.2),
+])
+def test_frames_a_second_have_the_ends_that_the_median_has(times, low, high):
+    result = MatcherResult('ours', '', True)
+    result.stage_ms['frame'] = list(np.random.default_rng(0).permutation(times))
+    interval = result.intervals().get('fps')
+    if low is None:
+        assert interval is None or math.isinf(interval.high)
+    else:
+        assert interval.low == pytest.approx(low, rel=0.03)
+        assert interval.high == pytest.approx(high, rel=0.03)
