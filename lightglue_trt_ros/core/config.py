@@ -102,8 +102,7 @@ class MatcherConfig:
         'patches', "Subpixel refinement of matched points: patches refines them by the images; none keeps SuperPoint's positions",
         choices=('patches', 'none'), dynamic=True, detail='Patches reaches a tenth of a pixel where there is texture')
     max_sigma_px: float = setting(
-        0.0, 'Largest standard deviation of a published point in any direction, pixels; 0: no limit',
-        low=0.0, high=1000.0, dynamic=True)
+        0.0, 'Largest standard deviation of a published point in any direction, pixels; 0: any', low=0.0, high=1000.0, dynamic=True)
     carry_frames: int = setting(
         10, 'Frames for which track propagation keeps a point without a match, where the image still shows it; 0: no propagation',
         low=0, high=100, dynamic=True, detail='Propagation needs refinement by patches')
