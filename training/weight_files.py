@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from lightglue_trt_ros.networks.architecture import check_network
+from lightglue_trt_ros.networks.architecture import DESCRIPTOR_HEAD, check_network
 from lightglue_trt_ros.networks.weights import serialize
 from lightglue_trt_ros.utils.files import write_whole
 
@@ -27,7 +27,7 @@ def first_layers(tensors: Mapping[str, Tensor], layers: int) -> dict[str, Tensor
 
 def with_descriptor_assignment(untrained: Mapping[str, Tensor], tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """A LightGlue's `tensors`; where it has no assignment before its first layer, the untrained one."""
-    return {name: tensor for name, tensor in untrained.items() if name.startswith('descriptor_assignment.')} | dict(tensors)
+    return {name: tensor for name, tensor in untrained.items() if name.startswith(f'{DESCRIPTOR_HEAD}.')} | dict(tensors)
 
 
 def write_network(path: Path, tensors: Mapping[str, NDArray[Any]], *, pair: str, network: str, licence: str,

@@ -80,7 +80,8 @@ class OnnxMatcher:
                 if not every and not stops(share, thresholds.depth_confidence):
                     continue
                 tensors |= self.run(assignment_after(end), tensors)
-            yield Matches(_to_keep(tensors['matches0']), _to_keep(tensors['scores']), end, NOT_FINITE * (not finite), share, finite)
+            yield Matches(_to_keep(tensors['matches0']), _to_keep(tensors['scores']), end, '' if finite else NOT_FINITE, share,
+                          finite)
 
     def run(self, name: str, tensors: Tensors) -> Tensors:
         """Outputs of one of the graphs. Raises EngineError."""

@@ -9,14 +9,13 @@ import sqlite3
 import struct
 import subprocess
 import sys
-from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import cv2
 import numpy as np
 import pytest
 import yaml
+from support.compression import zstd
 from support.full_disks import room_for
 from support.transport_bags import bag
 
@@ -67,18 +66,10 @@ def losses(path: Path) -> list[str]:
 
 
 def compress(file: Path, ending: str = '.zstd') -> Path:
-    zstd: Any = next(module for name in ('compression.zstd', 'backports.zstd') if (module := found(name)))
     target = file.with_name(file.name + ending)
-    target.write_bytes(zstd.compress(file.read_bytes()))
+    target.write_bytes(zstd(file.read_bytes()))
     file.unlink()
     return target
-
-
-def found(name: str) -> Any:
-    try:
-        return import_module(name)
-    except ImportError:
-        return None
 
 
 def with_log(path: Path, in_log: int) -> Path:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gzip
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
+from support.compression import zstd
 from support.transport_bags import COMPRESSED, IMAGE, bag, packed
 
 from lightglue_trt_ros.core.depth import depth_pixels
@@ -30,15 +30,6 @@ def gray(number: int) -> np.ndarray:
 
 def depth(number: int) -> np.ndarray:
     return np.random.default_rng(number).integers(500, 8000, (HEIGHT, WIDTH)).astype(np.uint16)
-
-
-def zstd(data: bytes) -> bytes:
-    for name in ('compression.zstd', 'backports.zstd'):
-        try:
-            return bytes(import_module(name).compress(data))
-        except ImportError:
-            continue
-    raise AssertionError('rosbags brings zstd')
 
 
 def png(array: np.ndarray, form: str) -> tuple[str, bytes]:

@@ -11,7 +11,6 @@ import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import yaml
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 from support.camera_info_bags import ZERO, Images, camera_bag
+from support.compression import zstd
 from support.full_disks import room_for
 from support.transport_bags import bag, packed
 
@@ -134,15 +134,6 @@ def chunked(path: Path) -> Path:
         connection = writer.add_connection('/cam', 'sensor_msgs/msg/Image', typestore=get_typestore(Stores.ROS2_HUMBLE))
         writer.write(connection, 1, bytes(2 << 20))
     return path
-
-
-def zstd(data: bytes) -> bytes:
-    for name in ('compression.zstd', 'backports.zstd'):
-        try:
-            return bytes(import_module(name).compress(data))
-        except ImportError:
-            continue
-    return pytest.skip('zstd is not installed')
 
 
 def limited(action: Callable[[], Any]) -> Any:

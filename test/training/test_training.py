@@ -13,6 +13,7 @@ from support.random_pairs import write_pair
 
 from lightglue_trt_ros.core.score_calibration import ScoreCalibration
 from lightglue_trt_ros.networks.models import load_model
+from lightglue_trt_ros.networks.weight_folding import SHARPNESS
 
 torch = pytest.importorskip('torch', reason='PyTorch, which the training room alone needs, is not installed: make parity')
 
@@ -23,7 +24,7 @@ from training.losses.imitation import imitation_loss
 from training.losses.matcher import MatcherLoss, assignment_loss, earlier_targets, true_matches
 from training.losses.placement import find_returns, placement_loss
 from training.networks.keypoints import refine, sample_descriptors, score_map, strongest, suppress_non_maxima
-from training.networks.lightglue import SIMILARITY, LightGlue, normalize_positions
+from training.networks.lightglue import LightGlue, normalize_positions
 from training.networks.superpoint import FoldedSuperPoint, SuperPoint
 from training.photographs import NoPhotographsError, drawings, load_photographs
 from training.processes import Processes
@@ -311,7 +312,7 @@ def test_before_its_first_layer_a_matcher_begins_with_cosines_and_learns_who_has
     network = LightGlue(width=64, layers=1, descriptor=32)
     described = torch.nn.functional.normalize(torch.randn(2, 8, 32), dim=-1)
     similarity, _ = network.descriptor_assignment(described)
-    torch.testing.assert_close(similarity, SIMILARITY * described[:1] @ described[1:].transpose(1, 2), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(similarity, SHARPNESS * described[:1] @ described[1:].transpose(1, 2), atol=1e-4, rtol=1e-4)
 
     shared = described[:1, :4]  # half of the points have a partner, and a first number that says so
     described = torch.cat([torch.cat([shared, described[i:i + 1, 4:]], 1) for i in range(2)]).clone()

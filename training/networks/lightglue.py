@@ -6,11 +6,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lightglue_trt_ros.networks.weight_folding import SHARPNESS
+
 from ..constants import constant
 from ..scenes.views import other
 
 HEAD_DIM = 64
-SIMILARITY = 20.0  # of equal descriptors, where no layer has run and no training: as a temperature of 0.05
 MATCH_SCORE = 0.1  # least score of a match, for what counts as one while training
 
 
@@ -86,9 +87,9 @@ class Assignment(nn.Module):
 
 
 def descriptor_assignment(width: int, descriptor: int) -> Assignment:
-    """The assignment before the first layer, untrained: cosines of descriptors, by SIMILARITY."""
+    """The assignment before the first layer, untrained: cosines of descriptors, by SHARPNESS, as the package has it."""
     assignment = Assignment(width, descriptor)
-    scale = SIMILARITY ** 0.5 * width ** 0.25
+    scale = SHARPNESS ** 0.5 * width ** 0.25
     with torch.no_grad():
         assignment.final_proj.weight.copy_(scale * torch.eye(width, descriptor))
         assignment.final_proj.bias.zero_()
