@@ -22,16 +22,16 @@ OF_OPTIONS = 'predict.baselines'  # the one file of a higher room that options i
 RUNTIME = ('core', 'backends', 'ros/matcher')  # what runs for each frame on a robot, with what it shares in ros/
 SHARED = ('parameters', 'clouds', 'camera_info', 'executor', 'diagnostics', 'qos')
 RUNTIME_LINES = 8190  # 5,300 of them without depth cameras, keyframes, lenses, static structure and the GPU's own kernels
+PICTURES, CLUSTER = ('matplotlib', 'jinja2'), ('dask', 'distributed', 'pyarrow', 'fsspec')
 OF_ROBOT = ('cv_bridge', 'rosbags', 'onnxruntime', 'spox', 'pycuda', 'cuda', 'tensorrt', 'safetensors', 'rich')
 ONLY_IN = {
     ROBOT: {'cv_bridge': ('core/images',), 'rosbags': ('datasets',), 'onnxruntime': ('backends/onnxruntime',),
             'spox': ('networks',), 'onnx': ('networks', 'engines'), 'pycuda': ('backends/cuda',), 'cuda': ('backends/cuda',),
-            'tensorrt': ('engines/tensorrt_api',), 'safetensors': ('networks',), 'scipy': ('datasets', 'odometry'),
-            'rich': ('utils',), **dict.fromkeys(ROS, ('ros',)),
-            **dict.fromkeys(('matplotlib', 'jinja2', 'skimage', 'dask', 'distributed', 'pyarrow', 'fsspec'), ())},
+            'tensorrt': ('engines/tensorrt_api',), 'safetensors': ('networks',), 'rich': ('utils',), **dict.fromkeys(ROS, ('ros',)),
+            **dict.fromkeys((*PICTURES, *CLUSTER, 'skimage', 'scipy', 'pandas'), ())},
     WORKBENCH: {'onnx': ('quantization', 'times/graph_costs'), 'matplotlib': ('report', 'fleet', 'demo/report', 'quantization'),
                 'jinja2': ('report', 'fleet'), 'skimage': ('demo/flight',), 'scipy': ('score',),
-                **dict.fromkeys(('dask', 'distributed', 'pyarrow', 'fsspec'), ('fleet',)),
+                **dict.fromkeys(CLUSTER, ('fleet',)),
                 **dict.fromkeys(ROS, ('replay', 'times/nodes', 'times/node_costs')),
                 **dict.fromkeys(OF_ROBOT, ())}}
 NOWHERE = ('torch', 'tinygrad', 'benchmarks', 'training')  # the last two are not installed
