@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage, depth_pixels
-from lightglue_trt_ros.core.epipolar_check import RightImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.geometry import contiguous, fitting_size
 from lightglue_trt_ros.core.images import gray_of
+from lightglue_trt_ros.core.stereo import RightImage
 from lightglue_trt_ros.core.types import Float64, FrameMatches
 from lightglue_trt_ros.datasets.bag import depth_of, open_recording, paired, stereo_recording, with_nearest
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at

@@ -13,10 +13,10 @@ from lightglue_trt_eval.predict.baselines import Correspondences
 from lightglue_trt_eval.predict.scene import Scene, Timeline
 from lightglue_trt_eval.score.pair_score import score_pair
 from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig, undistort
-from lightglue_trt_ros.core.epipolar_check import check_epipolar
 from lightglue_trt_ros.core.lens import in_image
 from lightglue_trt_ros.core.refinement import Refined
 from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor, measure
+from lightglue_trt_ros.core.stereo import check_epipolar
 from lightglue_trt_ros.core.track_propagation import propagate
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.datasets.poses import Trajectory
