@@ -34,10 +34,10 @@ from lightglue_trt_ros.utils.processes import describe_machine
 
 from .images.degradation import DEPTH_DEGRADATIONS, degraded_frames, description_of
 from .options import OWN_DEPTH_IMAGES, OWN_RIGHT_IMAGES, EvaluationOptions, variants
-from .predict.baselines import Correspondences
+from .predict.baselines import MatchedPoints
 from .predict.methods import Baseline, Method, Prediction, by_networks, correspondences, open_methods
 from .predict.scene import Scene, named_pair, open_scene, usable_frames
-from .recording_pass import Evaluator, WallTime
+from .recording_pass import RecordingPass, WallTime
 from .score.depth_accuracy import DepthImages, DepthScore, check_registered
 from .score.method_score import MethodScore
 from .score.metrics import Evaluation, MatcherResult
@@ -110,7 +110,7 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
     def shown_frames() -> Iterator[Frame]:
         return degraded_frames(usable_frames(recording, scene.timeline.numbers), options.degrade, recording.bits)
 
-    evaluator = Evaluator(shown_frames, decode, scene, estimator, wall=wall, stopped=stopped, on_note=on_note, depths=depths)
+    evaluator = RecordingPass(shown_frames, decode, scene, estimator, wall=wall, stopped=stopped, on_note=on_note, depths=depths)
     configs = variants(config, options.compare)
     margin = config.mask_margin * unit_of(image, size)
     baselines = [Baseline(name, config.max_keypoints, mask, margin) for name in options.baselines]
@@ -146,7 +146,7 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
                       ESTIMATOR_LABELS[options.estimator]), failures
 
 
-def evaluate_variants(configs: dict[str, MatcherConfig], baselines: Sequence[Method], evaluator: Evaluator,
+def evaluate_variants(configs: dict[str, MatcherConfig], baselines: Sequence[Method], evaluator: RecordingPass,
                       strides: Sequence[int], folder: Path, mask: Mask | None = None) -> list[MatcherResult]:
     """Evaluate all variants and baselines, in one pass for those that share their networks, until a pass is interrupted or fails.
 
@@ -199,7 +199,7 @@ class FirstPredictions:
         try:
             if (offset := self._offsets.get((stride, pair))) is not None:
                 self._file.seek(offset)
-                return Prediction(Correspondences(*pickle.load(self._file)), {})
+                return Prediction(MatchedPoints(*pickle.load(self._file)), {})
             self._offsets[stride, pair] = self._file.seek(0, os.SEEK_END)
             pickle.dump(prediction.points[:2], self._file)
             self._file.flush()

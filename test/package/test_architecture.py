@@ -7,6 +7,7 @@ import importlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -124,3 +125,12 @@ def test_public_names_are_there_and_an_import_of_the_package_is_light(package: s
     script = f'import sys, {package}; print(*sys.modules, sep="\\n")'
     loaded = subprocess.run([sys.executable, '-c', script], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     assert not {'numpy', 'cv2', 'rclpy', 'onnxruntime'}.intersection(loaded)
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """Those of benchmarks/ count too: who searches for a name finds one class."""
+    classes = [(node.name, path.relative_to(ROOT).as_posix())
+               for path in [*EVERY_FILE, *sorted((ROOT / 'benchmarks').rglob('*.py'))]
+               for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
+    named = Counter(name for name, _ in classes)
+    assert not [each for each in classes if named[each[0]] > 1]
