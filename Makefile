@@ -57,7 +57,7 @@ help:
 	@echo 'ROS_DISTRO=kilted make ... takes ROS 2 Kilted instead of Jazzy; PYTHON=python3.12 make ... another Python'
 
 demo: $(RUN)
-	@$(PY) -m lightglue_trt_ros.cli.demo --out build/demo $(if $(SEQUENCE),--sequence '$(SEQUENCE)') \
+	@$(PY) -m lightglue_trt_eval.cli.demo --out build/demo $(if $(SEQUENCE),--sequence '$(SEQUENCE)') \
 	  $(if $(IMAGE_TOPIC),--image-topic '$(IMAGE_TOPIC)')
 
 docs: $(DOCS)
@@ -75,7 +75,7 @@ test: lint pytest
 pytest: $(TEST) $(if $(filter 1,$(PARITY)),$(PARITY_DONE))
 	@grep -sh . $(PARITY_DONE) || true
 	$(PY) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations=10 \
-	  $(if $(filter 1,$(COVERAGE)),--cov=lightglue_trt_ros --cov-report=term-missing:skip-covered) $(PYTEST_ARGS)
+	  $(if $(filter 1,$(COVERAGE)),--cov=lightglue_trt_ros --cov=lightglue_trt_eval --cov-report=term-missing:skip-covered) $(PYTEST_ARGS)
 
 params: $(RUN)
 	@$(PY) -m tools.params

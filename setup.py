@@ -4,10 +4,10 @@ from pathlib import Path
 
 from setuptools import find_packages, setup
 
-PACKAGE = 'lightglue_trt_ros'
+PACKAGE, WORKBENCH = 'lightglue_trt_ros', 'lightglue_trt_eval'  # for the robot, and for who judges recordings
 VERSION = re.findall("^__version__ = '(.+?)'", Path(PACKAGE, '__init__.py').read_text(encoding='utf-8'), re.MULTILINE)[0]
-COMMANDS = ('matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'make_mask',
-            'evaluate_bag', 'evaluate_fleet', 'quantize', 'benchmark', 'demo', 'odometry')
+COMMANDS = {PACKAGE: ('matcher', 'odometry', 'play_bag', 'build_engines', 'export_onnx', 'fetch_weights'),
+            WORKBENCH: ('evaluate_bag', 'evaluate_fleet', 'quantize', 'benchmark', 'demo', 'make_bag', 'make_mask')}
 FLEET = ['dask>=2024.8', 'distributed>=2024.8', 'fsspec>=2024.2', 'pyarrow>=16']  # for evaluate_fleet alone
 RENDERED = ['trimesh', 'pycollada', 'embreex']  # meshes, COLLADA and ray casting, for training/rendered alone
 
@@ -27,10 +27,9 @@ setup(
     maintainer='The lightglue_trt_ros authors',
     maintainer_email='maintainers@lightglue-trt-ros.dev',
     license='Apache-2.0',
-    packages=find_packages(include=[PACKAGE, f'{PACKAGE}.*']),
-    package_data={PACKAGE: ['networks/data/*/*.safetensors', 'networks/data/*/*.json', 'evaluation/report/*.jinja',
-                            'evaluation/report/*.json', 'evaluation/fleet/*.jinja', 'evaluation/fleet/*.json',
-                            'evaluation/fleet/*.js', 'backends/kernels/*']},
+    packages=find_packages(include=[f'{package}{inner}' for package in COMMANDS for inner in ('', '.*')]),
+    package_data={PACKAGE: ['networks/data/*/*.safetensors', 'networks/data/*/*.json', 'backends/kernels/*'],
+                  WORKBENCH: ['report/*.jinja', 'report/*.json', 'fleet/*.jinja', 'fleet/*.json', 'fleet/*.js']},
     data_files=[
         ('share/ament_index/resource_index/packages', [f'resource/{PACKAGE}']),
         (f'share/{PACKAGE}', ['package.xml']),
@@ -61,5 +60,6 @@ setup(
         'kilted': ros_wheels('kilted'),
     },
     zip_safe=False,  # the weights are read as a file
-    entry_points={'console_scripts': [f'{name} = {PACKAGE}.cli.{name}:main' for name in COMMANDS]},
+    entry_points={'console_scripts': [f'{name} = {package}.cli.{name}:main'
+                                      for package, names in COMMANDS.items() for name in names]},
 )

@@ -28,7 +28,7 @@ def main() -> int:
     parser.add_argument('--against', type=Path)
     args = parser.parse_args()
     if args.render:
-        from lightglue_trt_ros.datasets.flight import Flight
+        from lightglue_trt_eval.demo.flight import Flight
         args.render.parent.mkdir(parents=True, exist_ok=True)
         write_bag(args.render, ((frame.stamp_ns, frame.image) for frame in Flight(frames=FRAMES).render()), force=True)
         return 0

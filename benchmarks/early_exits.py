@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.real_images import find_sequences
-from lightglue_trt_ros.cli.benchmark import opened, percentiles
+from lightglue_trt_eval.cli.benchmark import opened, percentiles
 from lightglue_trt_ros.core.backend import Backend
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.early_exit import ALL_LAYERS, EarlyExits

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
+from lightglue_trt_eval.predict.baselines import Correspondences, SiftMatcher
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.types import UInt8
 from lightglue_trt_ros.datasets.image_folders import SUFFIXES, natural
 from lightglue_trt_ros.engines.selection import open_backend
-from lightglue_trt_ros.evaluation.baselines import Correspondences, SiftMatcher
 from lightglue_trt_ros.utils.errors import BagError
 
 SEQUENCES = ('kitti_short_1', 'kitti_short_2', 'hololens')

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
+from lightglue_trt_eval.predict.scene import Scene, Timeline, usable_frames
+from lightglue_trt_eval.score.depth_accuracy import DepthImages
 from lightglue_trt_ros.core.depth import DepthImage
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import UInt8
 from lightglue_trt_ros.datasets.sequence import Recording
-from lightglue_trt_ros.evaluation.depth_accuracy import DepthImages
-from lightglue_trt_ros.evaluation.scene import Scene, Timeline, usable_frames
 from lightglue_trt_ros.utils.arguments import number, numbers
 from lightglue_trt_ros.utils.commands import log
 

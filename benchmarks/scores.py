@@ -14,6 +14,9 @@ from numpy.typing import ArrayLike
 
 from benchmarks.real_images import find_sequences
 from benchmarks.recorded_pairs import add_pair_options, load_images, sample_pairs
+from lightglue_trt_eval.options import EvaluationOptions
+from lightglue_trt_eval.predict.methods import correspondences
+from lightglue_trt_eval.predict.scene import Scene, open_scene
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage, locate
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
@@ -21,9 +24,6 @@ from lightglue_trt_ros.core.geometry import fitting_size
 from lightglue_trt_ros.core.types import Float32, Float64, FrameMatches
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.engines.selection import open_backend
-from lightglue_trt_ros.evaluation.methods import correspondences
-from lightglue_trt_ros.evaluation.options import EvaluationOptions
-from lightglue_trt_ros.evaluation.scene import Scene, open_scene
 from lightglue_trt_ros.odometry import two_view
 from lightglue_trt_ros.utils.commands import log
 from lightglue_trt_ros.utils.console import print_table, progress

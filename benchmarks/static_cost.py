@@ -10,13 +10,13 @@ from typing import Any
 import cv2
 import numpy as np
 
+from lightglue_trt_eval.demo.flight import textured_frames
+from lightglue_trt_eval.images.degradation import degraded
+from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.static_points import NOTHING, Pattern
 from lightglue_trt_ros.core.types import HostFeatures, UInt8
-from lightglue_trt_ros.datasets.flight import textured_frames
-from lightglue_trt_ros.evaluation.degradation import degraded
-from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from lightglue_trt_ros.utils.console import print_table
 
 DATA = 'not used'

@@ -11,14 +11,14 @@ import cv2
 import numpy as np
 
 from benchmarks.real_images import find_sequences
+from lightglue_trt_eval.demo.flight import Flight
+from lightglue_trt_eval.evaluate import evaluate_recording
+from lightglue_trt_eval.images.degradation import DEGRADATIONS, degraded
+from lightglue_trt_eval.images.static_structure import STRUCTURES
+from lightglue_trt_eval.options import SETTINGS, EvaluationOptions
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.types import UInt8
 from lightglue_trt_ros.datasets.bag import open_recording
-from lightglue_trt_ros.datasets.flight import Flight
-from lightglue_trt_ros.evaluation.degradation import DEGRADATIONS, degraded
-from lightglue_trt_ros.evaluation.evaluator import evaluate_recording
-from lightglue_trt_ros.evaluation.options import SETTINGS, EvaluationOptions
-from lightglue_trt_ros.evaluation.static_structure import STRUCTURES
 from lightglue_trt_ros.utils.arguments import number, numbers, some_of
 from lightglue_trt_ros.utils.commands import log
 from lightglue_trt_ros.utils.console import print_table

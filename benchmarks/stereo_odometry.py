@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lightglue_trt_eval.predict.baselines import KltMatcher, SiftMatcher, follow_points
+from lightglue_trt_eval.score.trajectory import align_sim3, kitti_drift, known_poses
 from lightglue_trt_ros.core.cameras import StereoRig
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.epipolar_check import RightImage
@@ -27,8 +29,6 @@ from lightglue_trt_ros.datasets.calibration_files import check_size
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.datasets.poses import angles_deg
 from lightglue_trt_ros.engines.selection import open_backend
-from lightglue_trt_ros.evaluation.baselines import KltMatcher, SiftMatcher, follow_points
-from lightglue_trt_ros.evaluation.trajectory import align_sim3, kitti_drift, known_poses
 from lightglue_trt_ros.odometry.sliding_window import MatchOdometry
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import BagError

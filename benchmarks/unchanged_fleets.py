@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from lightglue_trt_eval.fleet.comparison import AUC, PRECISION, Comparison, over_recordings
+from lightglue_trt_eval.score.confidence import OPEN, mean_difference
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.types import Float64
-from lightglue_trt_ros.evaluation.confidence import OPEN, mean_difference
-from lightglue_trt_ros.evaluation.fleet.comparison import AUC, PRECISION, Comparison, over_recordings
 from lightglue_trt_ros.utils.console import print_table
 
 DATA = 'not used: the differences are drawn'

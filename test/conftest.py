@@ -63,7 +63,8 @@ def pytest_report_header() -> str:
     return ', '.join(versions)
 
 
-NETWORKS = ('networks', 'quantization', 'training')  # folders; of others, single files and tests are marked
+# folders and files; of others, single tests are marked
+NETWORKS = ('networks', 'training', 'test_quantization', 'test_quantize', 'test_graph_costs')
 LONGEST = (  # a file is one worker's: those that take longest come first, so that no worker is alone at the end
     'test_build_engines', 'test_training', 'test_evaluate_fleet', 'test_commands_with_nodes', 'test_play_bag', 'test_evaluate_bag',
     'test_shared_networks', 'test_report', 'test_executables', 'test_real_images', 'test_rtx', 'test_quantize', 'test_signals',
@@ -79,7 +80,7 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     busy machine a first message may come before its reader.
     """
     for item in items:
-        if item.path.parent.name in NETWORKS:
+        if {item.path.parent.name, item.path.stem} & {*NETWORKS}:
             item.add_marker(pytest.mark.networks)
         if hasattr(item.module, 'rclpy'):
             item.add_marker(pytest.mark.ros)

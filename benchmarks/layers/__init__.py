@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike
 from benchmarks.layers.observation import Bools, PairLayers, observe
 from benchmarks.real_images import find_sequences
 from benchmarks.recorded_pairs import add_pair_options
+from lightglue_trt_eval.score.metrics import summary_of
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.early_exit import EarlyExits, stops
-from lightglue_trt_ros.evaluation.metrics import summary_of
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import EngineError
 

@@ -15,6 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.recorded_pairs import load_images, sample_pairs
+from lightglue_trt_eval.options import EvaluationOptions
+from lightglue_trt_eval.predict.methods import correspondences
+from lightglue_trt_eval.predict.scene import Scene, open_scene
+from lightglue_trt_eval.score.metrics import PairResult
+from lightglue_trt_eval.score.pair_score import agreement_of_rows, score_pair
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend, matcher_inputs
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage, locate
@@ -23,11 +28,6 @@ from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.geometry import Size, fitting_size, resize_gray, size_of, to_original
 from lightglue_trt_ros.core.types import Features, Float32, HostFeatures, Int32, Matches, Thresholds, UInt8
 from lightglue_trt_ros.datasets.bag import open_recording
-from lightglue_trt_ros.evaluation.methods import correspondences
-from lightglue_trt_ros.evaluation.metrics import PairResult
-from lightglue_trt_ros.evaluation.options import EvaluationOptions
-from lightglue_trt_ros.evaluation.scene import Scene, open_scene
-from lightglue_trt_ros.evaluation.score import agreement_of_rows, score_pair
 from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.networks.weight_folding import Linear, fold
 from lightglue_trt_ros.odometry.two_view import relative_pose

@@ -16,18 +16,18 @@ import numpy as np
 from benchmarks.peers.networks import PEERS, PeerBackend, require
 from benchmarks.real_images import find_sequences
 from benchmarks.recorded_pairs import add_pair_options, load_images, sample_pairs
+from lightglue_trt_eval.options import EvaluationOptions
+from lightglue_trt_eval.predict.methods import OurMethod, correspondences
+from lightglue_trt_eval.predict.scene import Motion, Scene, open_scene
+from lightglue_trt_eval.predict.shared_networks import SharedNetworks
+from lightglue_trt_eval.score.metrics import PairResult, pair_intervals, summary_of
+from lightglue_trt_eval.score.pair_score import score_pair
 from lightglue_trt_ros.core.backend import Backend
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.geometry import fitting_size
 from lightglue_trt_ros.core.types import FrameMatches, UInt8
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.engines.selection import open_backend
-from lightglue_trt_ros.evaluation.methods import OurMethod, correspondences
-from lightglue_trt_ros.evaluation.metrics import PairResult, pair_intervals, summary_of
-from lightglue_trt_ros.evaluation.options import EvaluationOptions
-from lightglue_trt_ros.evaluation.scene import Motion, Scene, open_scene
-from lightglue_trt_ros.evaluation.score import score_pair
-from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks
 from lightglue_trt_ros.utils.commands import log
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import BagError

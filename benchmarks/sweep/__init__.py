@@ -108,7 +108,7 @@ def _recorded_pairs(data: Path, image_topic: str | None) -> dict[str, ImagePair]
 
 def _rendered(side: int) -> dict[str, ImagePair]:
     """Two frames of the demo's flight one after the other, and two far apart. Raises LightglueTrtError without scikit-image."""
-    from lightglue_trt_ros.datasets.flight import Flight
+    from lightglue_trt_eval.demo.flight import Flight
     flight = Flight(height=side, width=side)
     first, second, far = (flight.frame(index).image for index in (10, 11, 22))
     return {'easy': ImagePair("the demo's flight, frames 1 apart", first, second),

@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.sweep.runners import MIB, GpuBench, Graphs, HostBench, TargetEngines, UnavailableError
+from lightglue_trt_eval.predict.baselines import Correspondences
+from lightglue_trt_eval.score.pair_score import Agreement, agreement
 from lightglue_trt_ros.core.backend import Backend
 from lightglue_trt_ros.core.config import PRECISIONS, EngineSpec
 from lightglue_trt_ros.core.geometry import resize_gray
 from lightglue_trt_ros.core.types import Features, HostFeatures, Thresholds, UInt8
-from lightglue_trt_ros.evaluation.baselines import Correspondences
-from lightglue_trt_ros.evaluation.score import Agreement, agreement
 from lightglue_trt_ros.utils.errors import LightglueTrtError
 
 EXACT = 'fp32'  # what the others are compared with

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.sweep.cells import EXACT, SPREAD, Cell
+from lightglue_trt_eval.report.style import OURS, Picture, finish, new_figure, styled
 from lightglue_trt_ros.core.drawing import GRAY, INK, PAPER
-from lightglue_trt_ros.evaluation.report.style import OURS, Picture, finish, new_figure, styled
 
 HEADER = ('pixels', 'K', 'precision', f'ms (p{SPREAD[0]} to p{SPREAD[1]})', 'times faster', 'engine MiB', 'ONNX MiB',
           'easy: count, F1', 'hard: count, F1')

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import itertools
 import shlex
@@ -10,6 +11,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from types import ModuleType
 
 from ..core.config import EngineSpec, MatcherConfig
 from ..core.early_exit import EarlyExits
@@ -42,15 +44,21 @@ def main(argv: list[str] | None = None) -> int:
     log.info(f'{args.width}x{args.height}, K = {args.max_keypoints}, into {order.engine_dir}, workspace {args.workspace_mib} MiB')
     if args.calibration:
         decide('fp8', machine.compute_capability, tensorrt.version, tensorrt.name)  # before minutes are spent
-        from ..quantization.workflow import CalibrationOrder, quantize
-        quantize(CalibrationOrder(tuple(args.calibration), replace(order.spec, precision='fp8'), order.model, order.engine_dir,
-                                  image_topic=args.image_topic, force=order.force, image_bits=args.image_bits))
+        workflow = _of_workbench('quantization.workflow')
+        workflow.quantize(workflow.CalibrationOrder(
+            tuple(args.calibration), replace(order.spec, precision='fp8'), order.model, order.engine_dir,
+            image_topic=args.image_topic, force=order.force, image_bits=args.image_bits))
     engine_set = build_engine_set(order, machine, tensorrt, _frames(args))
     _summarise(engine_set)
     log.info('to use it:' if machine.present else f'to use it, copy it into the engine directory of a machine with {machine}, '
                   'and there:')
     print(_use(engine_set, args.precision))
     return 0
+
+
+def _of_workbench(module: str) -> ModuleType:
+    """A module of lightglue_trt_eval, found at the call: the robot's package imports nothing of the workbench."""
+    return importlib.import_module(f'lightglue_trt_eval.{module}')
 
 
 def _parse(argv: list[str] | None) -> argparse.Namespace:
@@ -133,8 +141,7 @@ def _recorded_frames(path: Path, image_topic: str | None, image_bits: int, size:
 
 
 def _flight_frames(size: tuple[int, int]) -> tuple[list[UInt8], str]:
-    from ..datasets.flight import Flight
-    flight = Flight(frames=FRAMES, height=size[0], width=size[1])
+    flight = _of_workbench('demo.flight').Flight(frames=FRAMES, height=size[0], width=size[1])
     return [frame.image for frame in flight.render()], "the demo's flight over photographs (real ones: --frames PATH)"
 
 

@@ -1,1 +1,1 @@
-"""Recordings (bags and image folders), calibrations, ground truth, and a rendered flight."""
+"""Recordings (bags and image folders), calibrations and ground truth."""

@@ -145,5 +145,5 @@ def _build(config: MatcherConfig, folder: Path, precision: str, cancelled: Calla
     """Build the engines where they are not there yet, which takes minutes: in a process of its own, whose memory then goes back."""
     words = ['--height', config.image_height, '--width', config.image_width, '--max-keypoints', config.max_keypoints,
              '--precision', precision, '--engine-dir', folder, '--weights', config.weights]
-    if wait(start('cli.build_engines', *map(str, words)), cancelled):
+    if wait(start('lightglue_trt_ros.cli.build_engines', *map(str, words)), cancelled):
         raise EngineError('build_on_start: the engines could not be built; the lines above say why')

@@ -22,12 +22,13 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 Main = Callable[..., int]
 
 log = logging.getLogger('lightglue_trt_ros')  # of the package; commands log their own lines here
+LOGS = (log, logging.getLogger('lightglue_trt_eval'))  # a command prints both
 
 
 def command(name: str, interrupted: str = 'interrupted') -> Callable[[Main], Main]:
     """Decorate a command's `main(argv) -> exit code`.
 
-    The package's log goes to stdout, a line each with the command's name. A LightglueTrtError becomes a line on stderr and exit
+    The packages' logs go to stdout, a line each with the command's name. A LightglueTrtError becomes a line on stderr and exit
     code 1, Ctrl-C the line `interrupted` and 130; a reader of the output that went away gives 141.
     """
 
@@ -67,14 +68,16 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def _logging_to_stdout(command: str) -> Iterator[None]:
-    level, handler = log.level, _Lines(command)
-    log.addHandler(handler)
-    log.setLevel(logging.INFO)
+    levels, handler = [each.level for each in LOGS], _Lines(command)
+    for each in LOGS:
+        each.addHandler(handler)
+        each.setLevel(logging.INFO)
     try:
         yield
     finally:
-        log.removeHandler(handler)
-        log.setLevel(level)
+        for each, level in zip(LOGS, levels, strict=True):
+            each.removeHandler(handler)
+            each.setLevel(level)
 
 
 class Ending:

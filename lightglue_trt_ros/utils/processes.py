@@ -54,12 +54,12 @@ def use_fastdds_profile() -> None:
 
 
 def start(module: str, *arguments: str, environment: Mapping[str, str] | None = None, **options: Any) -> subprocess.Popen[bytes]:
-    """Run `python -m lightglue_trt_ros.<module>` in this interpreter and environment, with what `environment` adds to it.
+    """Run `python -m <module>` in this interpreter and environment, with what `environment` adds to it.
 
-    `options` are subprocess.Popen's.
+    The module is one of this package, or of one in the same folder. `options` are subprocess.Popen's.
     """
     path = os.pathsep.join(filter(None, [str(PACKAGE.parent), os.environ.get('PYTHONPATH')]))
-    command = [sys.executable, '-m', f'lightglue_trt_ros.{module}', *arguments]
+    command = [sys.executable, '-m', module, *arguments]
     return subprocess.Popen(command, env={**os.environ, **(environment or {}), 'PYTHONPATH': path}, **options)
 
 
@@ -68,7 +68,7 @@ given_up: ContextVar[Callable[[], bool]] = ContextVar('given_up', default=bool)
 
 
 def called_elsewhere(function: Callable[Given, Result], *arguments: Given.args, **named: Given.kwargs) -> Result:
-    """Call a function of this package in a process of its own, whose memory and imports end with it, and return its result.
+    """Call a function of the packages in a process of its own, whose memory and imports end with it, and return its result.
 
     Function, arguments and result are pickled. The process ends with this one, however that ends, and gets no Ctrl-C. Raises the
     function's LightglueTrtError, and EngineError where the process ends without an answer or `given_up` returns true.
@@ -79,8 +79,8 @@ def called_elsewhere(function: Callable[Given, Result], *arguments: Given.args, 
 def run_elsewhere(call: partial[Result], environment: Mapping[str, str]) -> Result:
     """`called_elsewhere` of one call, with what `environment` adds; process lists show the paths among its arguments."""
     name, paths = call.func.__name__, [str(each) for each in call.args if isinstance(each, Path)]
-    process = start('utils.processes', name, *paths, environment=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                    start_new_session=True)
+    process = start('lightglue_trt_ros.utils.processes', name, *paths, environment=environment, stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE, start_new_session=True)
     assert process.stdin is not None
     assert process.stdout is not None
     try:

@@ -121,7 +121,7 @@ def test_fp16_engines_keep_keypoints_and_matches_of_real_frames(engines, shared_
 
 
 def test_fp16_costs_less_than_a_point_of_pose_auc(engine_dir, engines, shared_data):
-    from lightglue_trt_ros.evaluation.score import score_pair
+    from lightglue_trt_eval.score.pair_score import score_pair
     from lightglue_trt_ros.odometry.two_view import pose_auc
     assert build(engine_dir, 'full', 'fp32') == 0
     recording, images = ImagesFolder(shared_data / 'kitti_short_1'), gray_images(shared_data / 'kitti_short_1')
@@ -590,7 +590,7 @@ def test_frames_of_two_sizes_and_plain_ones_take_turns(backend):
 
 
 def test_the_benchmark_measures_the_gpu(engines, capsys):
-    from lightglue_trt_ros.cli.benchmark import main
+    from lightglue_trt_eval.cli.benchmark import main
     assert main(['device', 'stages', 'profile', '--backend', 'tensorrt', '--precision', 'fp16',
                  '--engine-dir', str(engines), '--frames', '100']) == 0
     printed = capsys.readouterr().out
@@ -602,8 +602,8 @@ def test_the_benchmark_measures_the_gpu(engines, capsys):
 
 def test_the_node_on_the_gpu_over_dds(engines, shared_data, tmp_path):
     pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
-    from lightglue_trt_ros.cli.make_bag import main as make_bag
-    from lightglue_trt_ros.ros.replay import replay
+    from lightglue_trt_eval.cli.make_bag import main as make_bag
+    from lightglue_trt_eval.replay import replay
     assert make_bag([str(shared_data / 'kitti_short_1'), str(tmp_path / 'bag')]) == 0
     config = MatcherConfig(backend='tensorrt', weights=MODEL, engine_dir=str(engines), precision='fp16', max_gap_s=10.0)
     got = replay(tmp_path / 'bag', config, hz=30.0)

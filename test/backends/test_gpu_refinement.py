@@ -16,6 +16,7 @@ from support.networks import light, moved, photo
 from support.stereo_pairs import plain_rig
 from support.written_plans import written_plans
 
+from lightglue_trt_eval.times.stages import device_times, measure_stages
 from lightglue_trt_ros.backends import gpu_refinement as placing
 from lightglue_trt_ros.backends import tensorrt
 from lightglue_trt_ros.backends.cuda import KERNELS
@@ -31,7 +32,6 @@ from lightglue_trt_ros.core.geometry import resize_gray, to_original
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.refinement import Pyramid, refine_points
 from lightglue_trt_ros.core.types import Thresholds
-from lightglue_trt_ros.evaluation.timing import device_times, measure_stages
 from lightglue_trt_ros.utils.errors import EngineError
 
 pytestmark = pytest.mark.networks

@@ -10,12 +10,12 @@ import pytest
 from support.emulated_kernels import run
 from support.networks import moved, photo
 
+from lightglue_trt_eval.demo.flight import Flight
 from lightglue_trt_ros.backends.cuda import KERNELS
 from lightglue_trt_ros.backends.gpu_refinement import LANES, SOURCES_BYTES, THREADS, WARPS, settings_of
 from lightglue_trt_ros.core.geometry import resize_gray, resize_taps, to_original
 from lightglue_trt_ros.core.refinement import COARSE, FINE, UNREFINED_PX, Pyramid, Refined, refine_points
 from lightglue_trt_ros.core.refinement.patches import SOURCES
-from lightglue_trt_ros.datasets.flight import Flight
 
 ENGINE, COUNT = (240, 320), 512
 # pixels, and shares of the variance: before OpenCV 5 cv2.remap rounds to 1/32 of a pixel

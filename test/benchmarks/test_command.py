@@ -6,7 +6,7 @@ import pytest
 from support.image_recordings import bag_of_two_cameras
 
 from benchmarks.__main__ import MEASUREMENTS, main
-from lightglue_trt_ros.cli.benchmark import OF_A_CHECKOUT
+from lightglue_trt_eval.cli.benchmark import OF_A_CHECKOUT
 from lightglue_trt_ros.datasets.sequence import RIGHT_TOPIC
 
 pytestmark = pytest.mark.networks

@@ -22,13 +22,13 @@ from benchmarks.layers.observation import (
     observe_pair,
 )
 from benchmarks.recorded_pairs import sample_pairs
+from lightglue_trt_eval.predict.scene import Scene, Timeline
+from lightglue_trt_eval.score.metrics import PairResult
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage
 from lightglue_trt_ros.core.types import Thresholds
-from lightglue_trt_ros.evaluation.metrics import PairResult
-from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 from lightglue_trt_ros.networks.models import load_model
 
 SMALL = MatcherConfig(image_height=192, image_width=256, max_keypoints=200, weights='ours_light', backend='onnxruntime')

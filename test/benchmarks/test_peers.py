@@ -13,12 +13,12 @@ from support.networks import photo
 from benchmarks.__main__ import main
 from benchmarks.peers import RecordedPairs, best, match_pairs, read_pairs, score_pairs, summaries
 from benchmarks.peers.networks import PEERS, PeerBackend, require
+from lightglue_trt_eval.predict.scene import Scene, Timeline
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.types import FrameMatches, Thresholds
 from lightglue_trt_ros.engines.selection import open_backend
-from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 from lightglue_trt_ros.odometry.two_view import relative_pose
 from lightglue_trt_ros.utils.errors import BagError, EngineError
 

@@ -9,6 +9,7 @@ import pytest
 
 from benchmarks.homographies import score_scenes
 from benchmarks.real_images import pair_matchers
+from lightglue_trt_eval.score.pair_score import score_pair
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.geometry import fitting_size
@@ -16,7 +17,6 @@ from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.engines.selection import open_backend
-from lightglue_trt_ros.evaluation.score import score_pair
 
 pytestmark = pytest.mark.networks
 

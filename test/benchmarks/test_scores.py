@@ -11,9 +11,9 @@ from support.evaluated_bags import CAMERA, HEIGHT, WIDTH, make_bag
 
 from benchmarks.__main__ import main
 from benchmarks.scores import Judged, calibration, judge
+from lightglue_trt_eval.predict.scene import Scene, Timeline
 from lightglue_trt_ros.core.depth import DepthImage
 from lightglue_trt_ros.core.types import FrameMatches
-from lightglue_trt_ros.evaluation.scene import Scene, Timeline
 
 COUNT, PLANE_M, STEP_M = 400, 2.0, 0.3
 DEPTH = DepthImage(np.full((HEIGHT, WIDTH), PLANE_M, np.float32), 1.0, CAMERA)

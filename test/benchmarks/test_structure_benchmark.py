@@ -12,7 +12,7 @@ pytest.importorskip('skimage', reason='scikit-image is not installed: no flight 
 
 from benchmarks.__main__ import main
 from benchmarks.static_structure import COLUMNS, METRIC, row_of
-from lightglue_trt_ros.evaluation.static_structure import STRUCTURES
+from lightglue_trt_eval.images.static_structure import STRUCTURES
 
 
 @pytest.mark.slow

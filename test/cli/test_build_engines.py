@@ -389,8 +389,8 @@ def test_a_recording_can_be_what_the_gate_runs_on(machine, tmp_path, shared_data
 def test_one_camera_of_a_bag_can_be_what_the_gate_runs_on_and_what_fp8_is_calibrated_on(machine, tmp_path, capsys, monkeypatch):
     for module in ('rclpy', 'rosbags'):
         pytest.importorskip(module, reason=f'{module} is not installed: bags are not read')
+    from lightglue_trt_eval.quantization import workflow
     from lightglue_trt_ros.datasets.bag_writer import write_bag
-    from lightglue_trt_ros.quantization import workflow
     scene = photo('coffee', 200, 260)
     images = [(10**8 * number, np.ascontiguousarray(scene[2 * number:2 * number + 160, 3 * number:3 * number + 216]))
               for number in range(1, 7)]

@@ -8,10 +8,10 @@ import cv2
 import numpy as np
 import pytest
 
+from lightglue_trt_eval.report.plots import draw_pair
 from lightglue_trt_ros.core.drawing import draw_matches, shade
 from lightglue_trt_ros.core.refinement import unrefined
 from lightglue_trt_ros.core.types import FrameMatches
-from lightglue_trt_ros.evaluation.report.plots import draw_pair
 from lightglue_trt_ros.utils.errors import LightglueTrtError
 from lightglue_trt_ros.utils.files import write_output
 
@@ -142,7 +142,7 @@ def report(frames=12, **missing):
 @pytest.mark.ros
 def test_demo_plot(missing):
     pytest.importorskip('rclpy', reason='rclpy is not installed: the demo plays into a node')
-    from lightglue_trt_ros.evaluation.report.demo import draw_plot
+    from lightglue_trt_eval.demo.report import draw_plot
     image = decoded(draw_plot(report(**missing)))
     assert image.shape[0] > 800
     blue = (np.abs(image.astype(int) - (172, 104, 23)).max(axis=2) < 30).sum(axis=1)  # the curves' colour, row by row

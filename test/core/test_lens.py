@@ -8,6 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lightglue_trt_eval.demo.report import pose_truth
+from lightglue_trt_eval.predict.baselines import Correspondences
+from lightglue_trt_eval.predict.scene import Scene, Timeline
+from lightglue_trt_eval.score.pair_score import score_pair
 from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig, undistort
 from lightglue_trt_ros.core.epipolar_check import check_epipolar
 from lightglue_trt_ros.core.lens import in_image
@@ -16,10 +20,6 @@ from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor, me
 from lightglue_trt_ros.core.track_propagation import propagate
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.datasets.poses import Trajectory
-from lightglue_trt_ros.evaluation.baselines import Correspondences
-from lightglue_trt_ros.evaluation.report.demo import pose_truth
-from lightglue_trt_ros.evaluation.scene import Scene, Timeline
-from lightglue_trt_ros.evaluation.score import score_pair
 
 LENSES = {
     'none': ('plumb_bob', [0.0] * 5, 400.0),

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.networks import moved, photo
 
+from lightglue_trt_eval.predict.methods import covariances_at
 from lightglue_trt_ros.core import refinement as placement
 from lightglue_trt_ros.core.geometry import epipolar_distances
 from lightglue_trt_ros.core.refinement import (
@@ -30,7 +31,6 @@ from lightglue_trt_ros.core.refinement import (
 )
 from lightglue_trt_ros.core.refinement.matrices import eigenvalue_gap, lessened, points_first, points_last
 from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor, fit_epipolar, measure
-from lightglue_trt_ros.evaluation.methods import covariances_at
 
 
 def place(image, view, points, seen, unit=1.0):

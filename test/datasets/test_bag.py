@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from support.full_disks import room_for
 
-from lightglue_trt_ros.cli.make_bag import main as make_bag
+from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_ros.core.cameras import Intrinsics, camera_info_topic
 from lightglue_trt_ros.datasets.bag import BagRecording, open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag

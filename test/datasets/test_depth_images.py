@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from lightglue_trt_ros.cli.make_bag import main as make_bag
+from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_ros.core.cameras import camera_info_topic
 from lightglue_trt_ros.core.depth import depth_pixels
 from lightglue_trt_ros.datasets.bag import depth_of, open_recording, with_nearest

@@ -25,10 +25,11 @@ from support.compression import zstd
 from support.full_disks import room_for
 from support.transport_bags import bag, packed
 
+from lightglue_trt_eval.demo import flight
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.drawing import draw_matches
 from lightglue_trt_ros.core.types import FrameMatches
-from lightglue_trt_ros.datasets import bag_storage, flight
+from lightglue_trt_ros.datasets import bag_storage
 from lightglue_trt_ros.datasets.bag import depth_of, open_recording, right_of, stereo_recording
 from lightglue_trt_ros.datasets.bag_writer import encode, write_bag
 from lightglue_trt_ros.datasets.calibration_files import (

@@ -12,10 +12,10 @@ pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
 from support.camera_info_bags import HEIGHT, WIDTH, ZERO, Images, Info, K, camera_bag, gray
 
+from lightglue_trt_eval.options import EvaluationOptions
+from lightglue_trt_eval.predict.scene import open_scene
 from lightglue_trt_ros.core.cameras import Intrinsics, distortion_model
 from lightglue_trt_ros.datasets.bag import open_recording, stereo_recording
-from lightglue_trt_ros.evaluation.options import EvaluationOptions
-from lightglue_trt_ros.evaluation.scene import open_scene
 from lightglue_trt_ros.utils.errors import BagError
 
 OTHER = np.array([[120.0, 0, 40], [0, 120, 30], [0, 0, 1]])

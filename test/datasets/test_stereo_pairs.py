@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 import pytest
 
-from lightglue_trt_ros.cli.make_bag import main as make_bag
+from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_ros.datasets.bag import open_recording, paired, right_of, stereo_recording
 from lightglue_trt_ros.datasets.calibration_files import load_camera_in_body
 from lightglue_trt_ros.utils.errors import BagError

@@ -13,20 +13,20 @@ pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
 from support.camera_info_bags import HEIGHT, WIDTH, Images, Info, K, camera_bag, gray
 
-from lightglue_trt_ros.cli.benchmark import main as benchmark
+from lightglue_trt_eval.cli.benchmark import main as benchmark
+from lightglue_trt_eval.cli.make_bag import main as make_bag
+from lightglue_trt_eval.cli.quantize import main as quantize
+from lightglue_trt_eval.options import EvaluationOptions
+from lightglue_trt_eval.predict.scene import open_scene
+from lightglue_trt_eval.score.depth_accuracy import check_registered
 from lightglue_trt_ros.cli.build_engines import _recorded_frames
 from lightglue_trt_ros.cli.build_engines import main as build_engines
-from lightglue_trt_ros.cli.make_bag import main as make_bag
-from lightglue_trt_ros.cli.quantize import main as quantize
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.depth import DepthImage, depth_pixels, locate
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.datasets.bag import depth_of, gray_images, open_recording
 from lightglue_trt_ros.datasets.sequence import ImageRecord, read_image
 from lightglue_trt_ros.datasets.units import bits_note, median_depth
-from lightglue_trt_ros.evaluation.depth_accuracy import check_registered
-from lightglue_trt_ros.evaluation.options import EvaluationOptions
-from lightglue_trt_ros.evaluation.scene import open_scene
 from lightglue_trt_ros.utils.errors import BagError
 
 PICTURES = [gray(number) for number in range(3)]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.moving_camera import BASELINE, CAMERA, FOCAL, Step, poses_of, steps, with_depth
 
-from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate, rpe
+from lightglue_trt_eval.score.trajectory import align_sim3, ate, rpe
 from lightglue_trt_ros.odometry.bundle_adjustment import Bundle, OffsetEstimate, adjust, reprojection_errors
 from lightglue_trt_ros.odometry.sliding_window import Fix, MatchOdometry, Quality, SlidingWindow, _View
 

@@ -1,8 +1,10 @@
-"""The rooms: imports go downwards, heavy or optional libraries have one place each, and what runs on a robot stays small."""
+"""The packages and rooms: imports go downwards, heavy libraries have one place each, and what runs on a robot stays small."""
 
 from __future__ import annotations
 
 import ast
+import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,62 +13,82 @@ import pytest
 from support.ros_modules import ROS
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = ROOT / 'lightglue_trt_ros'
-ROOMS = ('utils', 'core', 'networks', 'backends', 'engines', 'datasets', 'odometry', 'ros', 'evaluation', 'quantization', 'cli')
+ROBOT, WORKBENCH = ROOT / 'lightglue_trt_ros', ROOT / 'lightglue_trt_eval'
+ROOMS = {  # rooms and files at the top, from below
+    ROBOT: ('utils', 'core', 'networks', 'backends', 'engines', 'datasets', 'odometry', 'ros', 'cli'),
+    WORKBENCH: ('replay', 'images', 'options', 'predict', 'score', 'recording_pass', 'evaluate', 'report', 'fleet', 'quantization',
+                'demo', 'times', 'cli')}
+OF_OPTIONS = 'predict.baselines'  # the one file of a higher room that options imports: their names are its choices
 RUNTIME = ('core', 'backends', 'ros/matcher')  # what runs for each frame on a robot, with what it shares in ros/
 SHARED = ('parameters', 'clouds', 'camera_info', 'executor', 'diagnostics', 'qos')
 RUNTIME_LINES = 8190  # 5,300 of them without depth cameras, keyframes, lenses, static structure and the GPU's own kernels
-ONLY_IN = {'cv_bridge': ('core/images',), 'rosbags': ('datasets',), 'onnxruntime': ('backends/onnxruntime',), 'spox': ('networks',),
-           'onnx': ('networks', 'engines', 'quantization'), 'pycuda': ('backends/cuda',), 'cuda': ('backends/cuda',),
-           'tensorrt': ('engines/tensorrt_api',), 'safetensors': ('networks',),
-           'matplotlib': ('evaluation/report', 'evaluation/fleet', 'quantization'),
-           'jinja2': ('evaluation/report', 'evaluation/fleet'),
-           'skimage': ('datasets/flight',), 'scipy': ('datasets', 'odometry', 'evaluation'), 'rich': ('utils',),
-           **dict.fromkeys(('dask', 'distributed', 'pyarrow', 'fsspec'), ('evaluation/fleet',)),
-           **dict.fromkeys(ROS, ('ros',)), 'torch': (), 'tinygrad': ()}
-NOT_ON_A_ROBOT = ('lightglue_trt_ros.datasets', 'lightglue_trt_ros.odometry', 'lightglue_trt_ros.evaluation',
-                  'lightglue_trt_ros.quantization', 'lightglue_trt_ros.engines.build', 'lightglue_trt_ros.engines.parity',
-                  'lightglue_trt_ros.engines.precision_check',
+OF_ROBOT = ('cv_bridge', 'rosbags', 'onnxruntime', 'spox', 'pycuda', 'cuda', 'tensorrt', 'safetensors', 'rich')
+ONLY_IN = {
+    ROBOT: {'cv_bridge': ('core/images',), 'rosbags': ('datasets',), 'onnxruntime': ('backends/onnxruntime',),
+            'spox': ('networks',), 'onnx': ('networks', 'engines'), 'pycuda': ('backends/cuda',), 'cuda': ('backends/cuda',),
+            'tensorrt': ('engines/tensorrt_api',), 'safetensors': ('networks',), 'scipy': ('datasets', 'odometry'),
+            'rich': ('utils',), **dict.fromkeys(ROS, ('ros',)),
+            **dict.fromkeys(('matplotlib', 'jinja2', 'skimage', 'dask', 'distributed', 'pyarrow', 'fsspec'), ())},
+    WORKBENCH: {'onnx': ('quantization', 'times/graph_costs'), 'matplotlib': ('report', 'fleet', 'demo/report', 'quantization'),
+                'jinja2': ('report', 'fleet'), 'skimage': ('demo/flight',), 'scipy': ('score',),
+                **dict.fromkeys(('dask', 'distributed', 'pyarrow', 'fsspec'), ('fleet',)),
+                **dict.fromkeys(ROS, ('replay', 'times/nodes', 'times/node_costs')),
+                **dict.fromkeys(OF_ROBOT, ())}}
+NOWHERE = ('torch', 'tinygrad', 'benchmarks', 'training')  # the last two are not installed
+NOT_ON_A_ROBOT = ('lightglue_trt_eval', 'lightglue_trt_ros.datasets', 'lightglue_trt_ros.odometry',
+                  *(f'lightglue_trt_ros.engines.{name}' for name in ('build', 'parity', 'precision_check')),
                   'matplotlib', 'jinja2', 'rosbags', 'scipy', 'onnx', 'spox')
 OF_CORE = {*sys.stdlib_module_names, 'lightglue_trt_ros', 'numpy', 'cv2', 'cv_bridge'}  # the last where ROS is installed
-FILES = sorted(path for path in PACKAGE.rglob('*.py') if path.parent != PACKAGE)
+FILES = {package: sorted(path for path in package.rglob('*.py') if path != package / '__init__.py') for package in ROOMS}
+EVERY_FILE = [path for files in FILES.values() for path in files]
 
 
 def imports(path: Path) -> set[str]:
     """Absolute names of all that a file imports, also inside functions."""
-    parts = ['lightglue_trt_ros', *path.relative_to(PACKAGE).parts[:-1]]
+    parts = path.relative_to(ROOT).parts[:-1]
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level:
-            base = '.'.join(parts[:len(parts) - node.level + 1] + ([node.module] if node.module else []))
+            base = '.'.join((*parts[:len(parts) - node.level + 1], *([node.module] if node.module else [])))
             found |= {base} if node.module else {f'{base}.{alias.name}' for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             found.add(node.module)
     return found
 
 
-def test_there_are_twelve_names_at_the_top() -> None:
-    assert {path.name for path in PACKAGE.iterdir() if path.name != '__pycache__'} == {'__init__.py', *ROOMS}
+def test_each_name_at_the_top_of_a_package_is_a_room_or_a_step() -> None:
+    for package, rooms in ROOMS.items():
+        assert {path.stem for path in package.iterdir() if path.name != '__pycache__'} == {'__init__', *rooms}
 
 
-@pytest.mark.parametrize('path', FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_imports_go_downwards_and_libraries_have_their_places(path: Path) -> None:
-    place = path.relative_to(PACKAGE).with_suffix('').as_posix()
-    room = place.partition('/')[0]
+@pytest.mark.parametrize(('package', 'path'), [(package, path) for package, files in FILES.items() for path in files],
+                         ids=lambda value: str(value.relative_to(ROOT)))
+def test_imports_go_downwards_and_libraries_have_their_places(package: Path, path: Path) -> None:
+    place = path.relative_to(package).with_suffix('').as_posix()
+    room, rooms = place.partition('/')[0], ROOMS[package]
     for name in imports(path):
-        top, *rest = name.split('.')
-        if top == 'lightglue_trt_ros' and rest and rest[0] in ROOMS:
-            assert ROOMS.index(rest[0]) <= ROOMS.index(room), f'{room}/ stands below {rest[0]}/'
-            assert rest[0] != 'cli' or room != 'cli', 'no command imports another'
-        places = ONLY_IN.get(top)
+        top, _, inner = name.partition('.')
+        below = inner.partition('.')[0]
+        if top == package.name and below in rooms and (room, inner) != ('options', OF_OPTIONS):
+            assert rooms.index(below) <= rooms.index(room), f'{room}/ stands below {below}/'
+            assert below != 'cli' or room != 'cli', 'no command imports another'
+        places = ONLY_IN[package].get(top)
         assert places is None or any(f'{place}/'.startswith(f'{allowed}/') for allowed in places), f'{name} does not belong here'
-        assert top not in ('benchmarks', 'training'), 'these folders are not installed'
-        assert room != 'core' or top in OF_CORE, f'{name}: core/ has NumPy and OpenCV'
+        assert top not in NOWHERE
+        assert package != ROBOT or room != 'core' or top in OF_CORE, f'{name}: core/ has NumPy and OpenCV'
 
 
-@pytest.mark.parametrize('path', [*FILES, *(
+def test_the_robot_imports_nothing_of_the_workbench() -> None:
+    for path in [ROBOT / '__init__.py', *FILES[ROBOT]]:
+        assert not [name for name in imports(path) if name.partition('.')[0] == WORKBENCH.name], path
+    named = {path.relative_to(ROBOT).as_posix() for path in FILES[ROBOT] for node in ast.walk(ast.parse(path.read_text()))
+             if isinstance(node, ast.Constant) and re.match(rf'{WORKBENCH.name}\b', str(node.value))}
+    assert named == {'cli/build_engines.py', 'utils/commands.py'}, 'found by name at the call, and its log'
+
+
+@pytest.mark.parametrize('path', [*EVERY_FILE, *(
     path for folder in ('benchmarks', 'training') for path in sorted((ROOT / folder).rglob('*.py')))],
     ids=lambda path: str(path.relative_to(ROOT)))
 def test_names_say_what_they_hold(path: Path) -> None:
@@ -78,8 +100,8 @@ def test_names_say_what_they_hold(path: Path) -> None:
 
 
 def test_what_runs_on_a_robot_is_small() -> None:
-    files = [*(path for room in RUNTIME for path in (PACKAGE / room).rglob('*.py')),
-             *(PACKAGE / 'ros' / f'{name}.py' for name in SHARED)]
+    files = [*(path for room in RUNTIME for path in (ROBOT / room).rglob('*.py')),
+             *(ROBOT / 'ros' / f'{name}.py' for name in SHARED)]
     lines = sum(len(path.read_text().splitlines()) for path in files)
     assert lines <= RUNTIME_LINES
 
@@ -93,11 +115,12 @@ def test_the_matcher_node_loads_what_a_robot_needs_alone() -> None:
     assert not [name for name in loaded if f'{name}.'.startswith(tuple(f'{name}.' for name in NOT_ON_A_ROBOT))]
 
 
-def test_public_names_are_there_and_an_import_of_the_package_is_light() -> None:
-    import lightglue_trt_ros
-    for name in lightglue_trt_ros.__all__:
-        assert getattr(lightglue_trt_ros, name).__name__ == name
-    assert not hasattr(lightglue_trt_ros, 'nothing_of_that_name')
-    script = 'import sys, lightglue_trt_ros; print(*sys.modules, sep="\\n")'
+@pytest.mark.parametrize('package', [ROBOT.name, WORKBENCH.name])
+def test_public_names_are_there_and_an_import_of_the_package_is_light(package: str) -> None:
+    module = importlib.import_module(package)
+    for name in module.__all__:
+        assert getattr(module, name).__name__ == name
+    assert not hasattr(module, 'nothing_of_that_name')
+    script = f'import sys, {package}; print(*sys.modules, sep="\\n")'
     loaded = subprocess.run([sys.executable, '-c', script], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     assert not {'numpy', 'cv2', 'rclpy', 'onnxruntime'}.intersection(loaded)

@@ -25,7 +25,8 @@ def test_the_text_of_each_mutant_is_in_its_file_once(mutant):
 def test_there_are_enough_and_nearly_all_die():
     assert len(MUTANTS) >= 60
     assert sum(bool(mutant.survives) for mutant in MUTANTS) <= 3
-    rooms = {path.parent.name for path in (REPOSITORY / 'lightglue_trt_ros').glob('*/__init__.py')}
+    rooms = {path.parent.name for package in ('lightglue_trt_ros', 'lightglue_trt_eval')
+             for path in (REPOSITORY / package).glob('*/__init__.py')}
     assert rooms <= {word for mutant in MUTANTS for word in mutant.file.split('/')[1:2]}, 'each room has one'
 
 

@@ -19,9 +19,9 @@ import yaml
 import lightglue_trt_ros
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PACKAGE = REPOSITORY / 'lightglue_trt_ros'
-COMMANDS = {'matcher', 'fetch_weights', 'export_onnx', 'build_engines', 'play_bag', 'make_bag', 'make_mask', 'evaluate_bag',
-            'evaluate_fleet', 'quantize', 'benchmark', 'demo', 'odometry'}
+ROBOT, WORKBENCH = PACKAGES = REPOSITORY / 'lightglue_trt_ros', REPOSITORY / 'lightglue_trt_eval'
+COMMANDS = {ROBOT: {'matcher', 'odometry', 'play_bag', 'build_engines', 'export_onnx', 'fetch_weights'},
+            WORKBENCH: {'evaluate_bag', 'evaluate_fleet', 'quantize', 'benchmark', 'demo', 'make_bag', 'make_mask'}}
 ROSDEP_KEYS = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
                **{name: f'python3-{name}'
                   for name in ('hypothesis', 'jinja2', 'jsonschema', 'matplotlib', 'numpy', 'pytest', 'rich', 'scipy', 'yaml')}}
@@ -56,7 +56,7 @@ def imported_modules(path: Path) -> set[str]:
             names |= {alias.name.split('.')[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
             names.add(node.module.split('.')[0])
-    return names - sys.stdlib_module_names - {'lightglue_trt_ros'}
+    return names - sys.stdlib_module_names - {package.name for package in PACKAGES}
 
 
 def test_one_name_licence_and_maintainer(manifest: ElementTree.Element, setup_arguments: dict[str, Any]) -> None:
@@ -77,7 +77,8 @@ def test_every_import_is_a_declared_dependency(manifest: ElementTree.Element, se
     declared = {element.text for element in manifest if element.tag in ('depend', 'exec_depend')}
     extras = setup_arguments['extras_require']
     from_pip = {re.split(r'[<>=]', line)[0] for line in extras['run'] + extras['demo'] + extras['fleet']}
-    assert not undeclared(PACKAGE, declared, from_pip), 'neither in package.xml nor in the extras run, demo and fleet of setup.py'
+    for package in PACKAGES:
+        assert not undeclared(package, declared, from_pip), 'neither in package.xml nor in the extras run, demo, fleet of setup.py'
 
 
 def test_every_import_of_the_tests_is_declared_too(manifest: ElementTree.Element, setup_arguments: dict[str, Any]) -> None:
@@ -111,18 +112,20 @@ def test_the_pip_line_installs_under_the_constraints_of_each_release(release: st
 
 def test_every_command_has_its_file_and_every_file_its_command(setup_arguments: dict[str, Any]) -> None:
     scripts = dict(line.split(' = ') for line in setup_arguments['entry_points']['console_scripts'])
-    assert scripts == {name: f'lightglue_trt_ros.cli.{name}:main' for name in COMMANDS}
-    assert {path.stem for path in (PACKAGE / 'cli').glob('[a-z]*.py')} == COMMANDS
+    assert scripts == {name: f'{package.name}.cli.{name}:main' for package, names in COMMANDS.items() for name in names}
+    for package, names in COMMANDS.items():
+        assert {path.stem for path in (package / 'cli').glob('[a-z]*.py')} == names
 
 
 def test_every_folder_of_code_is_installed(setup_arguments: dict[str, Any]) -> None:
-    folders = {'.'.join(path.parent.relative_to(REPOSITORY).parts) for path in PACKAGE.rglob('*.py')}
+    folders = {'.'.join(path.parent.relative_to(REPOSITORY).parts) for package in PACKAGES for path in package.rglob('*.py')}
     assert folders == set(setup_arguments['packages'])
 
 
 def test_every_file_that_is_no_code_is_installed(setup_arguments: dict[str, Any]) -> None:
-    installed = {path for pattern in setup_arguments['package_data'][PACKAGE.name] for path in PACKAGE.glob(pattern)}
-    assert installed == {path for path in PACKAGE.rglob('*') if path.is_file() and path.suffix not in ('.py', '.pyc')}
+    for package in PACKAGES:
+        installed = {path for pattern in setup_arguments['package_data'][package.name] for path in package.glob(pattern)}
+        assert installed == {path for path in package.rglob('*') if path.is_file() and path.suffix not in ('.py', '.pyc')}
 
 
 def test_the_fastdds_profile_holds_large_images_and_announces_each_second() -> None:
@@ -160,7 +163,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_colcon_installs_commands_launch_and_config(installed: Path) -> None:
     prefix = installed / 'lightglue_trt_ros'
     share = prefix / 'share' / 'lightglue_trt_ros'
-    assert {path.name for path in (prefix / 'lib' / 'lightglue_trt_ros').iterdir() if os.access(path, os.X_OK)} == COMMANDS
+    executables = {path.name for path in (prefix / 'lib' / 'lightglue_trt_ros').iterdir() if os.access(path, os.X_OK)}
+    assert executables == set().union(*COMMANDS.values())
     assert {path.name for path in (share / 'launch').iterdir()} >= {'matcher.launch.py', 'evaluate.launch.py'}
     assert {path.name for path in (share / 'config').iterdir()} == {
         'matcher.yaml', 'fastdds_large_images.xml', 'matcher.rviz', 'matcher_points.rviz', 'odometry.rviz', 'foxglove.json'}

@@ -21,7 +21,7 @@ from support.no_pictures import NO_PICTURES
 import lightglue_trt_ros
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-PACKAGE = REPOSITORY / 'lightglue_trt_ros'
+ROBOT, WORKBENCH = PACKAGES = REPOSITORY / 'lightglue_trt_ros', REPOSITORY / 'lightglue_trt_eval'
 PAGES = sorted((REPOSITORY / 'docs').glob('*.md'))
 PAPERS = [*(REPOSITORY / name for name in ('README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'training/README.md')), *PAGES]
 README_LINES, README_WORDS = 150, 1600
@@ -124,7 +124,7 @@ def texts(path: Path) -> Iterator[str]:
             yield re.sub(r'--[a-z-]+', 'OPTION', text)
 
 
-@pytest.mark.parametrize('path', [path for folder in (PACKAGE, REPOSITORY / 'benchmarks', REPOSITORY / 'launch')
+@pytest.mark.parametrize('path', [path for folder in (*PACKAGES, REPOSITORY / 'benchmarks', REPOSITORY / 'launch')
                                   for path in sorted(folder.rglob('*.py'))], ids=lambda path: str(path.relative_to(REPOSITORY)))
 def test_messages_are_in_the_fields_words(path: Path) -> None:
     for text in texts(path):
@@ -172,10 +172,10 @@ def test_links_lead_somewhere(path: Path) -> None:
 @pytest.mark.parametrize('path', PAPERS, ids=lambda path: f'{path.parent.name}/{path.name}')
 def test_files_and_names_that_are_told_exist(path: Path) -> None:
     text = path.read_text()
-    places = (REPOSITORY, PACKAGE, path.parent)
+    places = (REPOSITORY, *PACKAGES, path.parent)
     for name in PATH.findall(LINK.sub(r'\1', text)):
         assert name.startswith(NOT_OURS) or any((place / name).exists() for place in places), name
-    folders = {entry.name for place in (PACKAGE, REPOSITORY) for entry in place.iterdir() if entry.is_dir()} - {'build'}
+    folders = {entry.name for place in (*PACKAGES, REPOSITORY) for entry in place.iterdir() if entry.is_dir()} - {'build'}
     for name in re.findall(rf'`((?:{"|".join(folders)})/(?:\w+/)*)`', text):
         assert any((place / name).is_dir() for place in places), name
     for match in IDENTIFIER.finditer(FENCE.sub('', text)):
@@ -186,7 +186,7 @@ def test_files_and_names_that_are_told_exist(path: Path) -> None:
 @cache
 def names_in_the_code() -> set[str]:
     """All words of the code, and of the files that configure it."""
-    files = [path for folder in ('lightglue_trt_ros', 'benchmarks', 'training', 'test', 'launch', 'config')
+    files = [path for folder in ('lightglue_trt_ros', 'lightglue_trt_eval', 'benchmarks', 'training', 'test', 'launch', 'config')
              for path in (REPOSITORY / folder).rglob('*') if path.suffix in ('.py', '.yaml', '.json', '.cu')]
     files = [REPOSITORY / 'setup.py', REPOSITORY / 'Makefile', *(path for path in files if path != Path(__file__))]
     return {word for path in files for word in re.findall(r'\w+', path.read_text())}
@@ -198,7 +198,8 @@ def test_names_in_the_table_of_places_are_in_their_files() -> None:
     assert len(named) >= 3
     for path, name in named:
         assert path is not None, name
-        assert re.search(rf'\b{name}\b', (PACKAGE / path[1]).read_text()), name
+        file = next(package / path[1] for package in PACKAGES if (package / path[1]).is_file())
+        assert re.search(rf'\b{name}\b', file.read_text()), name
 
 
 def test_fields_that_stereo_adds_are_named_where_it_is_described() -> None:
@@ -214,8 +215,8 @@ def test_fields_that_stereo_adds_are_named_where_it_is_described() -> None:
 
 def test_options_and_targets_that_are_told_exist() -> None:
     text = '\n'.join(path.read_text() for path in PAPERS)
-    code = '\n'.join(path.read_text() for path in [*PACKAGE.rglob('*.py'), *(REPOSITORY / 'benchmarks').glob('*.py'),
-                                                   *(REPOSITORY / 'training').rglob('*.py')])
+    code = '\n'.join(path.read_text() for folder in (*PACKAGES, REPOSITORY / 'benchmarks', REPOSITORY / 'training')
+                     for path in folder.rglob('*.py'))
     for option in set(re.findall(r'(?<![\w-])--[a-z]+(?:-[a-z]+)*(?![\w-])', text)) - OPTIONS_OF_OTHERS:
         assert f"'{option}'" in code or option[2:].replace('-', '_') in names_in_the_code(), option
     measurements = (REPOSITORY / 'benchmarks' / '__main__.py').read_text()
@@ -237,7 +238,7 @@ def test_ci_builds_the_pages_and_installs_what_users_install() -> None:
 
 
 def test_pages_that_the_code_names_exist() -> None:
-    named = {name for path in PACKAGE.rglob('*') if path.suffix in ('.py', '.json', '.jinja')
+    named = {name for package in PACKAGES for path in package.rglob('*') if path.suffix in ('.py', '.json', '.jinja')
              for name in re.findall(r'docs/[\w.-]+\.md(?:#[\w-]+)?', path.read_text())}
     assert named
     for name in named:
@@ -254,7 +255,7 @@ def test_the_told_way_to_the_tests_of_stereo_finds_them() -> None:
 
 
 def test_names_in_docstrings_exist() -> None:
-    files = [path for folder in (PACKAGE, REPOSITORY / 'benchmarks', REPOSITORY / 'training')
+    files = [path for folder in (*PACKAGES, REPOSITORY / 'benchmarks', REPOSITORY / 'training')
              for path in sorted(folder.rglob('*.py'))]
     known = {word for path in files for word in re.findall(r'\w+', re.sub('""".*?"""', '', path.read_text(), flags=re.DOTALL))}
     known |= {path.stem for path in files} | {'json', 'launch', 'onnx', 'py', 'safetensors', 'yaml'}
@@ -265,7 +266,7 @@ def test_names_in_docstrings_exist() -> None:
 
 
 def test_messages_that_are_quoted_exist() -> None:
-    code = '\n'.join(path.read_text() for path in PACKAGE.rglob('*.py'))
+    code = '\n'.join(path.read_text() for package in PACKAGES for path in package.rglob('*.py'))
     text = FENCE.sub('', (REPOSITORY / 'docs' / 'troubleshooting.md').read_text())
     messages = [span.strip('`') for span in CODE.findall(text) if not span.startswith(('`ros2 ', '`import ', '`-c '))]
     quoted = [part.strip() for message in messages for part in message.split('…') if ' ' in part.strip()]
@@ -301,7 +302,10 @@ def test_every_block_runs_or_says_why_not() -> None:
 
 EXAMPLES = {' '.join(block.code.split()): block for path in PAPERS for block in blocks(path) if block.runs}
 STARTS = re.compile(r'FrameMatcher\(|cli\.|ros2 run')  # networks, or a command
-SHIMS = {'ros2': 'exec "$PYTHON" -m lightglue_trt_ros.cli.$3 "${@:4}"', 'python3': 'exec "$PYTHON" "$@"'}  # ros2 run PACKAGE NAME
+SHIMS = {  # ros2 run PACKAGE NAME
+    'ros2': f'for package in lightglue_trt_ros lightglue_trt_eval; do [[ -e "{REPOSITORY}/$package/cli/$3.py" ]] && break; done\n'
+            'exec "$PYTHON" -m "$package.cli.$3" "${@:4}"',
+    'python3': 'exec "$PYTHON" "$@"'}
 
 
 @pytest.fixture(scope='module')
@@ -309,9 +313,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What the examples find: BAG, a recording of four frames, two images, a mask, and the commands."""
     import cv2
 
+    from lightglue_trt_eval.demo.flight import textured_frames
     from lightglue_trt_ros.core.cameras import Intrinsics
     from lightglue_trt_ros.datasets.bag_writer import write_bag
-    from lightglue_trt_ros.datasets.flight import textured_frames
     place = tmp_path_factory.mktemp('examples')
     frames = list(textured_frames(4, 160, 240))
     camera = Intrinsics(240, 160, np.array([[200.0, 0, 120], [0, 200, 80], [0, 0, 1]]), 'plumb_bob', np.zeros(5))

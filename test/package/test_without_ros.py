@@ -25,7 +25,7 @@ SIZE = ('--height', 96, '--width', 128, '--max-keypoints', 64)
 WITHOUT_ROS = f"""
 import runpy, sys
 sys.modules.update(dict.fromkeys({sorted(ROS)!r}))
-from lightglue_trt_ros.quantization import measurement
+from lightglue_trt_eval.quantization import measurement
 measurement.shared.__defaults__ = 0, 5  # a short descent
 module, sys.argv = sys.argv[1], sys.argv[1:]
 runpy.run_module(module, run_name='__main__', alter_sys=True)
@@ -33,7 +33,7 @@ runpy.run_module(module, run_name='__main__', alter_sys=True)
 
 
 def run(command: str, *arguments: str | int | Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([sys.executable, '-c', WITHOUT_ROS, f'lightglue_trt_ros.cli.{command}', *map(str, arguments)],
+    return subprocess.run([sys.executable, '-c', WITHOUT_ROS, f'{COMMANDS[command]}.cli.{command}', *map(str, arguments)],
                           env=ENVIRONMENT, text=True, capture_output=True, timeout=60)
 
 
@@ -50,8 +50,9 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-COMMANDS = ('quantize', 'evaluate_bag', 'evaluate_fleet', 'build_engines', 'benchmark', 'export_onnx', 'fetch_weights', 'make_bag',
-            'make_mask')
+COMMANDS = {'quantize': 'lightglue_trt_eval', 'evaluate_bag': 'lightglue_trt_eval', 'evaluate_fleet': 'lightglue_trt_eval',
+            'benchmark': 'lightglue_trt_eval', 'make_bag': 'lightglue_trt_eval', 'make_mask': 'lightglue_trt_eval',
+            'build_engines': 'lightglue_trt_ros', 'export_onnx': 'lightglue_trt_ros', 'fetch_weights': 'lightglue_trt_ros'}
 
 
 def test_commands_explain_themselves() -> None:
@@ -59,11 +60,11 @@ def test_commands_explain_themselves() -> None:
     script = f'''
 import contextlib, io, runpy, sys
 sys.modules.update(dict.fromkeys({sorted(ROS)!r}))
-for name in {COMMANDS!r}:
+for name, package in {COMMANDS!r}.items():
     sys.argv, printed = [name, '--help'], io.StringIO()
     try:
         with contextlib.redirect_stdout(printed):
-            runpy.run_module(f'lightglue_trt_ros.cli.{{name}}', run_name='__main__')
+            runpy.run_module(f'{{package}}.cli.{{name}}', run_name='__main__')
     except SystemExit as end:
         print(name, end.code, printed.getvalue().split()[:2])
 '''

@@ -16,6 +16,7 @@ from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CameraInfo
 from support.ros_helpers import SECOND, image_message, wait_for, with_peer
 
+from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.engines.selection import Opened
@@ -23,7 +24,6 @@ from lightglue_trt_ros.ros import camera_info
 from lightglue_trt_ros.ros.camera_info import LINES, CameraListener
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
-from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 
 SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}
 SIZE = (48, 64)

@@ -18,10 +18,10 @@ from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
 from support.ros_helpers import SECOND, header, image_message, report_often, spun, uniform_image, wait_for
 
+from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
-from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from lightglue_trt_ros.utils.errors import ConfigError, EngineError
 
 pytestmark = pytest.mark.usefixtures('ros')

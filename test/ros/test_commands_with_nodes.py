@@ -45,7 +45,8 @@ def benchmarks(tmp_path_factory) -> Iterator[dict[str, tuple[subprocess.Popen[st
                          '--backend', 'onnxruntime']}
     folder, started = tmp_path_factory.mktemp('figures'), {}
     for name, words in parts.items():
-        started[name] = process, _ = launch('cli.benchmark', *words, *small, '--json', str(folder / name)), folder / name
+        process = launch('cli.benchmark', *words, *small, '--json', str(folder / name), package='lightglue_trt_eval')
+        started[name] = process, folder / name
         if name == 'all':  # its first table is printed: the graphs are written, once for both
             while 'Stages of a frame' not in (line := process.stdout.readline()) and line:
                 pass
@@ -95,7 +96,7 @@ def test_demo_on_an_image_folder_and_on_its_own_flight(tmp_path, shared_data):
         (folder / name).write_text('\n'.join(lines) + '\n')
     (folder / 'calib.yaml').symlink_to(source / 'calib.yaml')
     process = launch('cli.demo', '--sequence', str(folder), '--image-topic', '/front/image_raw', '--weights', 'ours_light',
-                     '--out', str(tmp_path / 'out'))
+                     '--out', str(tmp_path / 'out'), package='lightglue_trt_eval')
     log = finish(process, 60)
     assert process.returncode == 0, log
     report = json.loads((tmp_path / 'out' / 'report.json').read_text())

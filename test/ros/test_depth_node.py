@@ -25,12 +25,12 @@ from support.ros_helpers import SECOND, Peer, header, image_message, spun, wait_
 from support.shared_backend import SharedBackend, open_shared
 from support.stereo_pairs import HEIGHT, WIDTH, K, camera_info, wall_pairs
 
+from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.clouds import fill_cloud, layout_of, matches_from_cloud, point_fields
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.parameters import NodeConfig
-from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from lightglue_trt_ros.utils.errors import ConfigError
 
 SETTINGS = {'image_height': HEIGHT, 'image_width': WIDTH, 'max_keypoints': 150, 'backend': 'onnxruntime', 'depth': True}

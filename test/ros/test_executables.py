@@ -17,8 +17,8 @@ from support.executables import ROOT, SMALL, finish, launch
 from support.networks import moved, photo
 from support.ros_helpers import SECOND, image_message, wait_for
 
+from lightglue_trt_eval.demo.flight import EPOCH_NS, Flight
 from lightglue_trt_ros.cli.matcher import main as matcher
-from lightglue_trt_ros.datasets.flight import EPOCH_NS, Flight
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
 
 
@@ -87,19 +87,20 @@ def test_parameters_of_another_node_in_a_file_for_all_are_left_alone_and_lists_o
     assert '/matcher/rear/matches' in log
 
 
-COMMANDS = sorted(path.stem for path in (ROOT / 'lightglue_trt_ros' / 'cli').glob('[a-z]*.py'))
+COMMANDS = sorted(f'{package}.cli.{path.stem}' for package in ('lightglue_trt_ros', 'lightglue_trt_eval')
+                  for path in (ROOT / package / 'cli').glob('[a-z]*.py'))
 
 
 @pytest.mark.parametrize('command', COMMANDS)
 def test_every_command_explains_itself_and_refuses_what_it_does_not_know(command, capfd):
-    main = import_module(f'lightglue_trt_ros.cli.{command}').main
+    main = import_module(command).main
     for word, code in (('--help', 0), ('--frobnicate', 2)):
         with pytest.raises(SystemExit) as ended:
             sys.exit(main([word]))
         assert ended.value.code == code
         printed = capfd.readouterr()
         if word == '--help':
-            assert printed.out.startswith(f'usage: {command} ')
+            assert printed.out.startswith(f'usage: {command.rpartition(".")[2]} ')
         else:
             assert '--frobnicate' in printed.err or 'required' in printed.err
             assert 'Traceback' not in printed.err

@@ -52,7 +52,7 @@ Node.create_timer = lambda self, period_s, *more, **named: create_timer(self, 0.
 from lightglue_trt_ros.ros.camera_info import CameraListener
 attack(CameraListener, '_on_info', '_on_info')
 if node_name == 'matcher':
-    from lightglue_trt_ros.ros.timing.null_backend import NullBackend
+    from lightglue_trt_eval.times.null_backend import NullBackend
     from lightglue_trt_ros.ros.matcher import node
     from lightglue_trt_ros.utils.errors import EngineError
     def opening(config, *, cancelled):

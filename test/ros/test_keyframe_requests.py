@@ -19,13 +19,13 @@ from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from support.ros_helpers import SECOND, Peer, header, image_message, report_often, spun, wait_for
 
+from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.types import HostFeatures, Matches
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.executor import FAILURES, NodeExecutor
 from lightglue_trt_ros.ros.matcher import worker
 from lightglue_trt_ros.ros.matcher.keyframe_topics import COLUMNS
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
-from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from lightglue_trt_ros.utils.errors import DeviceMemoryError
 
 HEIGHT, WIDTH = 48, 64

@@ -281,7 +281,7 @@ def test_an_evaluation_is_launched_with_what_was_given(launch_file: Any) -> None
 
 def test_the_evaluation_offers_what_the_command_has(launch_file: Any) -> None:
     pytest.importorskip('rclpy', reason='rclpy is not installed: the command is not read')
-    from lightglue_trt_ros.cli.evaluate_bag import _parse
+    from lightglue_trt_eval.cli.evaluate_bag import _parse
     file = load(REPOSITORY / 'launch' / 'evaluate.launch.py')
     entities = file.generate_launch_description().arguments[0]
     declared = [entity.arguments[0] for entity in entities if type(entity).__name__ == 'DeclareLaunchArgument']

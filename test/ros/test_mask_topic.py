@@ -15,11 +15,11 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
 from support.ros_helpers import SECOND, SpunMatcher, image_message, wait_for
 
+from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.masks import load_mask
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
-from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from lightglue_trt_ros.utils.errors import ConfigError
 
 pytestmark = pytest.mark.usefixtures('ros')

@@ -28,6 +28,7 @@ from sensor_msgs.msg import CompressedImage, Image
 from std_srvs.srv import Trigger
 from support.ros_helpers import SECOND, Peer, SpunMatcher, header, image_message, uniform_image, wait_for
 
+from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.timing import FrameStatistics
@@ -35,7 +36,6 @@ from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros import diagnostics
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
-from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from lightglue_trt_ros.utils.errors import ConfigError, DeviceMemoryError, EngineError
 from lightglue_trt_ros.utils.processes import FASTDDS_VARIABLES
 

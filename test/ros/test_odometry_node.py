@@ -18,12 +18,12 @@ from sensor_msgs.msg import CameraInfo, PointCloud2, PointField
 from support.moving_camera import BASELINE, FOCAL, SIZE, poses_of, steps
 from support.ros_helpers import SECOND, Peer, header, image_message, report_often, spun, wait_for
 
+from lightglue_trt_eval.demo.flight import Flight
+from lightglue_trt_eval.score.trajectory import align_sim3, ate
 from lightglue_trt_ros.core.refinement import unrefined
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.datasets.bag import open_recording
-from lightglue_trt_ros.datasets.flight import Flight
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
-from lightglue_trt_ros.evaluation.trajectory import align_sim3, ate
 from lightglue_trt_ros.ros.clouds import fill_cloud, layout_of, point_fields
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.odometry_node import UPRIGHT, OdometryNode

@@ -26,7 +26,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 
-from lightglue_trt_ros.cli.make_bag import main as make_bag
+from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_ros.cli.play_bag import main
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.datasets.bag import open_recording

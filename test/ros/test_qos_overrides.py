@@ -10,10 +10,10 @@ from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
 from support.ros_helpers import Peer, SpunMatcher, image_message, wait_for
 
+from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.odometry_node import OdometryNode
-from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from lightglue_trt_ros.utils.errors import ConfigError
 
 IMAGE, MASK, INFO, MATCHES = (f'qos_overrides./{topic}' for topic in (

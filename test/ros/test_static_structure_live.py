@@ -17,9 +17,9 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
 from support.ros_helpers import SECOND, Peer, spun, wait_for
 
-from lightglue_trt_ros.cli.make_bag import main as make_bag
+from lightglue_trt_eval.cli.make_bag import main as make_bag
+from lightglue_trt_eval.demo.flight import Flight
 from lightglue_trt_ros.core.types import CAUSES
-from lightglue_trt_ros.datasets.flight import Flight
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 
 pytestmark = pytest.mark.slow

@@ -18,15 +18,15 @@ from std_srvs.srv import Trigger
 from support.ros_helpers import SECOND, Peer, header, image_message, report_often, spun, wait_for
 from support.vins_estimator import Estimator
 
+from lightglue_trt_eval.demo.flight import Flight, transfer
+from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.cameras import (
     Intrinsics,
     normalised,
     undistort,
 )
-from lightglue_trt_ros.datasets.flight import Flight, transfer
 from lightglue_trt_ros.engines.selection import Opened, open_backend
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
-from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 
 BARREL = [-0.28, 0.07, 0.0002, 0.00002, 0.0]
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from support.waiting import wait_for
 
+from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.timing import FrameStatistics
@@ -22,7 +23,6 @@ from lightglue_trt_ros.core.types import HostFeatures
 from lightglue_trt_ros.engines import selection
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.matcher.worker import MAX_FAILURES, QUESTIONS, Input, LatestQueue, Pipeline, Question, State
-from lightglue_trt_ros.ros.timing.null_backend import NullBackend
 from lightglue_trt_ros.utils import processes
 from lightglue_trt_ros.utils.errors import DeviceMemoryError, EngineError, FrameError
 

@@ -16,10 +16,10 @@ import pytest
 from support.networks import photo
 from support.no_pictures import NO_PICTURES
 
+from lightglue_trt_eval.report import page
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.poses import Trajectory
-from lightglue_trt_ros.evaluation.report import page
 
 ROOT = Path(__file__).parents[2]
 START = 1_700_000_000 * 10**9
@@ -71,7 +71,7 @@ def no_pictures() -> Iterator[None]:
 def launch(*arguments: str | Path) -> subprocess.Popen[str]:
     """evaluate_bag in a process of its own, whose report has no pictures."""
     environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), NO_PICTURES, os.environ.get('PYTHONPATH', '')])}
-    return subprocess.Popen([sys.executable, '-m', 'lightglue_trt_ros.cli.evaluate_bag', *map(str, arguments)], env=environment,
+    return subprocess.Popen([sys.executable, '-m', 'lightglue_trt_eval.cli.evaluate_bag', *map(str, arguments)], env=environment,
                             text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from lightglue_trt_eval.predict.baselines import Correspondences
+from lightglue_trt_eval.predict.methods import OurMethod
+from lightglue_trt_eval.predict.shared_networks import SharedNetworks
 from lightglue_trt_ros.core.backend import RefiningBackend
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.types import FrameMatches
-from lightglue_trt_ros.evaluation.baselines import Correspondences
-from lightglue_trt_ros.evaluation.methods import OurMethod
-from lightglue_trt_ros.evaluation.shared_networks import SharedNetworks
 
 
 def evaluated_beside_the_node(backend: RefiningBackend, config: MatcherConfig,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from lightglue_trt_ros.evaluation.baselines import Correspondences
-from lightglue_trt_ros.evaluation.confidence import ConfidenceInterval
-from lightglue_trt_ros.evaluation.metrics import ERROR_EDGES_PX, DrawnPair, Evaluation, MatcherResult, OdometryResult, PairResult
+from lightglue_trt_eval.predict.baselines import Correspondences
+from lightglue_trt_eval.score.confidence import ConfidenceInterval
+from lightglue_trt_eval.score.metrics import ERROR_EDGES_PX, DrawnPair, Evaluation, MatcherResult, OdometryResult, PairResult
 
 KINDS = {  # matches, share of good ones, pose error in degrees, share of failures, ms, mean track
     'ours fp32': (620, 0.93, 2.0, 0.01, 21.0, 14), 'ours fp16': (612, 0.92, 2.1, 0.01, 12.3, 13.5),

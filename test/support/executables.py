@@ -17,9 +17,9 @@ def environment_of_package(**variables: str) -> dict[str, str]:
     return {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')]), **variables}
 
 
-def launch(module: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
-    """Start `python -m lightglue_trt_ros.<module>`; stdout and stderr go to one pipe."""
-    return launch_python(['-m', f'lightglue_trt_ros.{module}', *arguments], **variables)
+def launch(module: str, *arguments: str, package: str = 'lightglue_trt_ros', **variables: str) -> subprocess.Popen[str]:
+    """Start `python -m <package>.<module>`; stdout and stderr go to one pipe."""
+    return launch_python(['-m', f'{package}.{module}', *arguments], **variables)
 
 
 def launch_code(code: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:

@@ -17,7 +17,7 @@ SMALL = ('--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(
 def make_flight(folder: Path, seed: int = 7, frames: int = FRAMES, truth: bool = True) -> Path:
     """images/, timestamps.txt, calib.yaml, and groundtruth.txt where the truth is told."""
     pytest.importorskip('skimage', reason='scikit-image is not installed: there are no photographs to fly over')
-    from lightglue_trt_ros.datasets.flight import Flight
+    from lightglue_trt_eval.demo.flight import Flight
     from lightglue_trt_ros.datasets.poses import quaternions_from_rotations
     flight = Flight(frames=frames, height=HEIGHT, width=WIDTH, seed=seed)
     (folder / 'images').mkdir(parents=True)

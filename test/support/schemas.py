@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-EVALUATION = Path(__file__).resolve().parents[2] / 'lightglue_trt_ros' / 'evaluation'
-SCHEMAS = {name: EVALUATION / name / f'{name}.schema.json' for name in ('report', 'fleet')}
+WORKBENCH = Path(__file__).resolve().parents[2] / 'lightglue_trt_eval'
+SCHEMAS = {name: WORKBENCH / name / f'{name}.schema.json' for name in ('report', 'fleet')}
 
 
 def violations(name: str, document: dict[str, Any]) -> list[str]:

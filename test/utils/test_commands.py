@@ -57,8 +57,8 @@ def test_what_main_returns_is_the_exit_code():
 
 
 @contextmanager
-def started(name: str, *arguments: str, **pipes: int) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen([sys.executable, '-m', f'lightglue_trt_ros.cli.{name}', *arguments], text=True,
+def started(module: str, *arguments: str, **pipes: int) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen([sys.executable, '-m', module, *arguments], text=True,
                                stderr=subprocess.PIPE, **pipes)
     with process:
         try:
@@ -72,15 +72,15 @@ def test_a_reader_that_goes_away_ends_a_command_quietly(unbuffered, monkeypatch)
     monkeypatch.setenv('PYTHONUNBUFFERED', unbuffered)
     reader, writer = os.pipe()
     os.close(reader)
-    with started('fetch_weights', stdout=writer) as process:
+    with started('lightglue_trt_ros.cli.fetch_weights', stdout=writer) as process:
         os.close(writer)
         err = process.communicate(timeout=60)[1]
     assert (process.returncode, err) == (UNREAD, '')
 
 
 def test_ctrl_c_ends_a_measurement_with_a_line():
-    with started('benchmark', 'stages', '--frames', '100000', '--backend', 'onnxruntime', '--height', '64', '--width', '96',
-                 '--max-keypoints', '64', stdout=subprocess.PIPE) as process:
+    with started('lightglue_trt_eval.cli.benchmark', 'stages', '--frames', '100000', '--backend', 'onnxruntime',
+                 '--height', '64', '--width', '96', '--max-keypoints', '64', stdout=subprocess.PIPE) as process:
         assert process.stdout.readline().startswith('benchmark: ')
         process.send_signal(signal.SIGINT)
         err = process.communicate(timeout=60)[1]

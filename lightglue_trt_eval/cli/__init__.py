@@ -1,0 +1,1 @@
+"""The commands of the workbench, one thin file each: `main(argv) -> exit code`."""

@@ -1,0 +1,134 @@
+"""make_mask: from a recording of a moving camera, the mask of what stands still in its images."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from lightglue_trt_ros.core.geometry import size_of, size_text
+from lightglue_trt_ros.core.images import gray_of
+from lightglue_trt_ros.core.types import UInt8
+from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.sequence import Recording, readable_frames
+from lightglue_trt_ros.utils.arguments import add_image_bits, number
+from lightglue_trt_ros.utils.commands import command, log
+from lightglue_trt_ros.utils.console import progress
+from lightglue_trt_ros.utils.errors import BagError, LightglueTrtError
+from lightglue_trt_ros.utils.files import written_together
+
+from ..images.standing import Standing, find_standing
+from ..options import add_cameras, check_camera_options, check_topics
+
+MOST_READ = 800  # frames, from all over the recording
+RUN = 16  # consecutive frames: whether cameras take turns is told by these
+RED = (0, 0, 255)
+
+
+@command('make_mask', interrupted='interrupted; nothing more was written')
+def main(argv: list[str] | None = None) -> int:
+    """Exit code 0 when every mask is written, 1 with a message when one is not."""
+    parser = argparse.ArgumentParser(
+        prog='make_mask', description='Find what stands still in the images of a moving camera: the border of a fisheye, a bonnet '
+        'or gripper, burnt-in text, the dots of a projector, hot pixels, dirt on the lens. Write it as the mask that the parameter '
+        'mask_file and evaluate_bag --mask take, and a picture of it over a frame.')
+    parser.add_argument('recording', type=Path, help='rosbag2 (sqlite3 or mcap), or an image folder in TUM, KITTI or EuRoC layout, '
+                        'of a camera that moves: rotate it, and pass near and far things')
+    parser.add_argument('--image-topic', metavar='TOPIC', help='image topic, if the bag has several')
+    add_cameras(parser, 'a mask for each of several cameras of a bag')
+    parser.add_argument('--stereo', action='store_true', help='a mask for the left and one for the right images of a folder')
+    parser.add_argument('--out', type=Path, metavar='PNG', help='the mask to write; of several cameras with {camera} in place of '
+                        'the name; default: mask.png, or mask_{camera}.png')
+    parser.add_argument('--max-frames', type=number(int, 2), metavar='N', help='take only the first N frames')
+    add_image_bits(parser)
+    args = parser.parse_args(argv)
+    several = bool(args.cameras) or args.stereo
+    out = args.out or Path('mask_{camera}.png' if several else 'mask.png')
+    if args.cameras:
+        check_camera_options(parser, args.cameras, args.image_topic)
+    if args.cameras and args.stereo:
+        parser.error('--stereo is of one pair: leave out --cameras')
+    if several and '{camera}' not in str(out):
+        parser.error(f'--out {out} is one file for several cameras: write {{camera}} where a name stands, e.g. mask_{{camera}}.png')
+    if out.suffix.lower() != '.png':
+        parser.error(f'--out {out}: the mask is a PNG, as mask_file takes it; give a name that ends in .png')
+    failures = list[str]()
+    for name, recording in _recordings(args).items():
+        path = Path(str(out).replace('{camera}', name))
+        try:
+            _make(recording, path, args.max_frames)
+        except LightglueTrtError as error:
+            if not several:
+                raise
+            failures.append(f'{name}: {error}')
+    for failure in failures:
+        print(f'make_mask: {failure}', file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _recordings(args: argparse.Namespace) -> dict[str, Recording]:
+    """The recordings of the cameras by name; a single one has none."""
+    if args.cameras:
+        found = {name: open_recording(args.recording, args.image_topic and args.image_topic.replace('{camera}', name), name,
+                                      image_bits=args.image_bits) for name in args.cameras}
+        check_topics(args.recording, found)
+        return found
+    recording = open_recording(args.recording, args.image_topic, image_bits=args.image_bits)
+    if not args.stereo:
+        return {'': recording}
+    if recording.right is None:
+        raise BagError(f'{args.recording} has no right images of its own: make a mask for each topic with --image-topic')
+    return {'left': recording, 'right': recording.right}
+
+
+def _make(recording: Recording, path: Path, most: int | None) -> None:
+    for line in recording.notes:
+        print(line)
+    found = find_standing(_frames(recording, most), f'{recording.path}, {recording.image_topic}')
+    picture = path.with_name(f'{path.stem}_over_frame.png')
+    with written_together(path.parent, 'name another place with --out') as scratch:
+        for file, image in ((path, found.allowed), (picture, _over_frame(found))):
+            (scratch / file.name).write_bytes(cv2.imencode('.png', image)[1].tobytes())
+    share = f'{100 * found.share:.1f} % of {size_text(size_of(found.allowed))} stands still and is masked'
+    print(f'{path}: {share if found.share else "nothing stands still, and nothing is masked"} ({found.frames} frames compared)')
+    print(f'look at {picture}, then give the node mask_file:={path.resolve()}')
+
+
+def _frames(recording: Recording, most: int | None) -> Iterator[UInt8]:
+    """Gray frames in recorded order: runs of consecutive ones from all over the recording. Raises BagError where all are bad."""
+    count = len(recording) if most is None else min(most, len(recording))
+    every, taken, bad = -(-count // MOST_READ), 0, list[str]()
+    with progress('reading frames', count) as advance:
+        for place, frame in enumerate(readable_frames(recording, log.info)):
+            if most is not None and place >= most:
+                break
+            advance(place + 1)
+            if place // RUN % every:
+                continue
+            try:
+                image = gray_of(frame.load(), recording.bits)
+            except LightglueTrtError as error:
+                bad.append(f'frame {frame.number}: {error}')
+                continue
+            taken += 1
+            yield image
+    if bad:
+        log.info(f'{len(bad)} of {taken + len(bad)} frames could not be read and are left out; the first is {bad[0]}')
+    if bad and not taken:
+        raise BagError(f'{recording.path}: not one frame of {recording.image_topic} can be read; the first is {bad[0]}')
+
+
+def _over_frame(found: Standing) -> UInt8:
+    """The frame, BGR (H, W, 3), red where the mask hides it."""
+    colour = cv2.cvtColor(found.image, cv2.COLOR_GRAY2BGR)
+    hidden = found.allowed == 0
+    colour[hidden] = (colour[hidden] // 2 + np.array(RED) // 2).astype(np.uint8)
+    return np.asarray(colour, np.uint8)
+
+
+if __name__ == '__main__':
+    sys.exit(main())

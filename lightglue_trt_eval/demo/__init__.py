@@ -1,0 +1,1 @@
+"""A rendered flight, and the page that shows how well its frames match."""

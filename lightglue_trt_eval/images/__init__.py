@@ -1,0 +1,1 @@
+"""Degraded images, and what stands still in the images of a moving camera."""

@@ -1,0 +1,1 @@
+"""Recording to predictions: the scene, and the matchers that run over it."""

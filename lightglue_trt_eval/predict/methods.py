@@ -1,0 +1,174 @@
+"""The methods of an evaluation: FrameMatcher with one or several settings, and the baselines."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import deque
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from lightglue_trt_ros.core.cameras import Intrinsics
+from lightglue_trt_ros.core.config import MatcherConfig
+from lightglue_trt_ros.core.depth import DepthImage
+from lightglue_trt_ros.core.frame_matcher import FrameMatcher
+from lightglue_trt_ros.core.masks import Mask
+from lightglue_trt_ros.core.refinement import COARSE, FINE, Pyramid, refine_points
+from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor
+from lightglue_trt_ros.core.types import Float32, FrameMatches, UInt8
+from lightglue_trt_ros.engines.selection import open_backend
+
+from ..options import DYNAMIC, settings_in_words
+from .baselines import BASELINES, Correspondences, Description, DescriptorMatcher, KltMatcher
+from .shared_networks import Cost, Meter, SharedNetworks
+
+RECENT = 3  # images whose keypoints and descriptors a baseline keeps
+NEVER_S = 3600.0  # a gap that no recording has: the evaluation decides where a sequence breaks
+
+
+class Prediction(NamedTuple):
+    """The correspondences of a frame with the one before."""
+
+    points: Correspondences  # pixels of the reference and of the current image
+    stage_ms: dict[str, float]
+    layers: int | None = None  # of LightGlue that ran
+    networks: SharedNetworks | None = None  # that extracted the features
+    rows: NDArray[np.int32] | None = None  # (M, 2) of the features of both images that match
+    cost: Cost = Cost()  # of a timed frame; in others part of it was computed for another method
+    tracked: Correspondences | None = None  # matched and propagated points, if tracks have both
+    published: FrameMatches | None = None  # as the node publishes them, for the figures of depth
+
+
+def correspondences(matches: FrameMatches) -> Correspondences:
+    """Of a frame, with their covariances."""
+    return Correspondences(matches.reference_keypoints, matches.keypoints, matches.covariances)
+
+
+class OurMethod:
+    """FrameMatcher as the node runs it, each frame against the one before; several may share their networks.
+
+    Used by the thread that made it.
+    """
+
+    ours = True
+
+    def __init__(self, name: str, networks: SharedNetworks, config: MatcherConfig, mask: Mask | None = None) -> None:
+        self.name, self._networks, self._mask = name, networks, mask
+        self._config = dataclasses.replace(config, reference='previous', max_gap_s=NEVER_S)
+        self.description = f'{networks.description}, {settings_in_words(config)}, {_opencv()}'
+
+    def stream(self, camera: int = 0) -> _OurStream:
+        """A new sequence of frames; each stride has one. Only those of one `camera` share features where a backend has few."""
+        return _OurStream(self._networks, FrameMatcher(self._networks, self._config), self._mask, camera)
+
+    def close(self) -> None:
+        self._networks.close()
+
+
+class _OurStream:
+    def __init__(self, networks: SharedNetworks, frames: FrameMatcher, mask: Mask | None, camera: int) -> None:
+        self._networks, self._frames, self._mask, self._camera = networks, frames, mask, camera
+
+    def process(self, image: UInt8, stamp: float, *, timed: bool = False, depth: DepthImage | None = None,
+                camera: Intrinsics | None = None) -> Prediction | None:
+        """Match a gray image, uint8 (H, W), with the one before; None for a first one. `timed`: nothing else runs."""
+        networks, meter = self._networks, Meter()
+        networks.show(image, self._camera, timed)
+        matches = self._frames.process(image, stamp, mask=self._mask, depth=depth, camera=camera)
+        if matches is None:
+            return None
+        return Prediction(correspondences(matches.matched()), matches.stage_ms, matches.layers, networks, networks.rows,
+                          meter.cost._replace(gpu_ms=networks.gpu_ms), correspondences(matches), matches)
+
+    def reset(self) -> None:
+        self._frames.reset()
+
+
+class Baseline:
+    """One of BASELINES with as many keypoints as ours, under the same mask; each frame is described once.
+
+    The mask is grown by `mask_margin` pixels of the image. Used by one thread at a time.
+    """
+
+    ours = False
+
+    def __init__(self, key: str, features: int, mask: Mask | None = None, mask_margin: float = 0.0) -> None:
+        self._key, self._features, self._mask, self._mask_margin = key, features, mask, mask_margin
+        self._described: deque[tuple[UInt8, Description]] = deque(maxlen=RECENT)
+        self.name = key.upper()
+        self.description = f'{getattr(BASELINES[key](features), "name", key)}, {_opencv()}'
+
+    def stream(self, camera: int = 0) -> _BaselineStream:
+        matcher = BASELINES[self._key](self._features)
+        matcher.mask, matcher.mask_margin = self._mask, self._mask_margin
+        if isinstance(matcher, DescriptorMatcher):
+            matcher.described = self._described
+        return _BaselineStream(matcher)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+class _BaselineStream:
+    """Points of a baseline get covariances from their patches, as ours do, so that the comparison is fair."""
+
+    def __init__(self, matcher: DescriptorMatcher | KltMatcher) -> None:
+        self._matcher, self._variance_factor = matcher, VarianceFactor()
+        self._previous: UInt8 | None = None
+
+    def process(self, image: UInt8, stamp: float, *, timed: bool = False, depth: DepthImage | None = None,
+                camera: Intrinsics | None = None) -> Prediction | None:
+        meter = Meter()
+        points, cost = self._matcher.process(image), meter.cost
+        previous, self._previous = self._previous, image
+        if points is None or previous is None or previous.shape != image.shape:
+            return None if points is None else Prediction(points, {}, cost=cost)
+        covariances = covariances_at(Pyramid(previous), Pyramid(image), points.reference, points.current)  # one a stride
+        factor = np.float32(self._variance_factor.update(points.reference, points.current, covariances, camera=camera))
+        return Prediction(points._replace(covariances=covariances * factor), {}, cost=cost)  # covariances are not its own
+
+    def reset(self) -> None:
+        self._matcher.reset()
+        self._previous = None
+
+
+Method = OurMethod | Baseline
+
+
+def by_networks(wanted: dict[str, MatcherConfig]) -> list[dict[str, MatcherConfig]]:
+    """Groups of variants that share their networks: they differ only in settings that may change while the node runs.
+
+    Not in `mask_margin`, by which a frame's features differ.
+    """
+    groups: dict[MatcherConfig, dict[str, MatcherConfig]] = {}
+    defaults = {name: getattr(MatcherConfig(), name) for name in DYNAMIC if name != 'mask_margin'}
+    for name, config in wanted.items():
+        groups.setdefault(dataclasses.replace(config, **defaults), {})[name] = config
+    return list(groups.values())
+
+
+def open_methods(group: dict[str, MatcherConfig], mask: Mask | None = None) -> tuple[list[OurMethod], str]:
+    """The methods of one of the groups of `by_networks`, and a warning if they run otherwise than asked.
+
+    A missing GPU gives no warning, unless it was asked for. Raises EngineError.
+    """
+    first, *others = group
+    opened = open_backend(group[first])
+    networks = SharedNetworks(opened.backend, group.values())
+    methods = [OurMethod(name, networks, config, mask) for name, config in group.items()]
+    for method, name in zip(methods[1:], others, strict=True):
+        method.description = f'as {first}, but {settings_in_words(group[name], group[first])}'
+    return methods, f'{", ".join(group)}: {opened.warning}' if opened.warning and not opened.without_gpu else ''
+
+
+def _opencv() -> str:
+    count = cv2.getNumThreads()
+    return f'OpenCV with {count} thread{"s" * (count != 1)}'
+
+
+def covariances_at(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32) -> Float32:
+    """Covariances (M, 2, 2), pixels squared, of points of another method, by the patches at these points."""
+    still = COARSE._replace(steps=0), FINE._replace(steps=0)
+    return refine_points(reference, current, reference_points, current_points, still).covariances

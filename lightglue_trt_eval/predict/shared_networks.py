@@ -1,0 +1,157 @@
+"""Networks that several settings and strides share: each image is extracted once, each pair matched once, but in timed frames."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Iterator
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary, WeakValueDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightglue_trt_ros.core.backend import Backend, refining_backend
+from lightglue_trt_ros.core.config import MatcherConfig
+from lightglue_trt_ros.core.correspondences import Correspondences, Sought
+from lightglue_trt_ros.core.refinement import Refined
+from lightglue_trt_ros.core.types import Features, Float32, Int32, KeptFeatures, Matches, Thresholds, UInt8
+from lightglue_trt_ros.utils.errors import EngineError
+
+
+class Cost(NamedTuple):
+    """Milliseconds; what goes on in other threads meanwhile is in `cpu_ms`, so it is a figure of who works alone."""
+
+    wall_ms: float = 0.0
+    cpu_ms: float = 0.0
+    gpu_ms: float = 0.0
+
+
+class Meter:
+    """Reads the clocks: `cost` is what has been spent since it was made."""
+
+    def __init__(self) -> None:
+        self._wall, self._cpu = time.perf_counter(), time.process_time()
+
+    @property
+    def cost(self) -> Cost:
+        return Cost((time.perf_counter() - self._wall) * 1e3, (time.process_time() - self._cpu) * 1e3)
+
+
+class SeenFeatures:
+    """The features of an image, and its matches so far."""
+
+    def __init__(self, image: UInt8, mask: UInt8 | None) -> None:
+        self.image, self.mask = image, mask
+        self.features: Any = None
+        self.answers: WeakKeyDictionary[SeenFeatures, dict[Thresholds, Matches]] = WeakKeyDictionary()  # by reference
+
+    @property
+    def keypoints(self) -> Float32:
+        return np.asarray(self.features.keypoints)
+
+    @property
+    def scores(self) -> Float32:
+        return np.asarray(self.features.scores)
+
+
+class SharedNetworks:
+    """A Backend for several FrameMatchers with one model and one size, whose other settings (`configs`) may differ.
+
+    `show` announces the next image. Nothing is computed twice, but a timed frame is extracted and matched anew for each
+    FrameMatcher, as in the node. Only the thread that owns the backend uses it.
+
+    Where the backend has room for few frames of a camera, each stride is a camera of its own, and shares nothing with the others.
+    Where it refines points, frames stay on the device with their features, and each FrameMatcher refines its own points.
+    """
+
+    def __init__(self, backend: Backend, configs: Collection[MatcherConfig]) -> None:
+        self.spec, self.early_exits, self.description = backend.spec, backend.early_exits, backend.description
+        self.score_calibration = backend.score_calibration
+        self.rows: NDArray[np.int32] = np.zeros((0, 2), np.int32)  # (M, 2) of the last match, reference and current
+        self.gpu_ms = 0.0  # of the last timed frame
+        self._backend: Any = backend
+        self.refines = refining_backend(backend) is not None and any(config.refinement != 'none' for config in configs)
+        self._camera = 0
+        self._image: UInt8 | None = None
+        self._timed = False
+        self._cache: WeakValueDictionary[tuple[int, int], SeenFeatures] = WeakValueDictionary()  # by camera and the image's address
+
+    def show(self, image: UInt8, camera: int, timed: bool = False) -> None:
+        """Announce the image, as it was recorded, that the next calls are about; `timed`: it is timed, and nothing else runs."""
+        self._image, self._timed = image, timed
+        self.gpu_ms, self.rows = 0.0, np.zeros((0, 2), np.int32)
+        if hasattr(self._backend, 'feature_sets'):
+            self._camera = camera
+            self._backend.select_camera(camera)
+
+    def extract(self, image: UInt8, mask: UInt8 | None = None) -> SeenFeatures:
+        original = image if self._image is None else self._image
+        key = self._camera, id(original)
+        shared = self._cache.get(key)
+        if shared is None or shared.mask is not mask:
+            shared = self._cache[key] = SeenFeatures(original, mask)
+        if shared.features is None or self._timed:
+            shared.features = None  # before there are new ones: their room is needed
+            shared.features = self._backend.extract_frame(original, mask) if self.refines else self._backend.extract(image, mask)
+        return shared
+
+    def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
+        first, second = _ours(reference), _ours(current)
+        answers = second.answers.setdefault(first, {})
+        if self._timed or thresholds not in answers:
+            answers[thresholds] = self._backend.match(first.features, second.features, thresholds)
+        return self._noted(answers[thresholds])
+
+    def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
+        exits: Iterator[Matches] = self._backend.match_exits(_ours(reference).features, _ours(current).features, thresholds)
+        return exits
+
+    def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> SeenFeatures:
+        return self.extract(image, mask)
+
+    def correspond(self, reference: Features, current: Features, thresholds: Thresholds,
+                   sought: Sought) -> tuple[Matches, Correspondences | None]:
+        if not self._timed:
+            return self.match(reference, current, thresholds), None
+        first, second = _ours(reference), _ours(current)
+        answer, correspondences = self._backend.correspond(first.features, second.features, thresholds, sought)
+        second.answers.setdefault(first, {})[thresholds] = answer
+        return self._noted(answer), correspondences
+
+    def match_and_refine(self, reference: Features, current: Features, thresholds: Thresholds,
+                         points: Float32) -> tuple[Matches, Refined]:
+        matches = self.match(reference, current, thresholds)
+        return matches, self.refine(reference, current, matches.indices, points)
+
+    def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
+        refined: Refined = self._backend.refine(_ours(reference).features, _ours(current).features, indices, points)
+        return refined
+
+    def keep(self, features: Features) -> KeptFeatures:
+        kept: KeptFeatures = self._backend.keep(_ours(features).features)
+        return kept
+
+    def select_camera(self, camera: int) -> None:
+        self._backend.select_camera(camera)
+
+    def cancel(self) -> None:
+        self._backend.cancel()
+
+    def close(self) -> None:
+        self._image = None
+        self._backend.close()
+
+    def _noted(self, matches: Matches) -> Matches:
+        """`matches`, once its rows and the GPU's time are noted."""
+        rows = np.flatnonzero(matches.indices >= 0).astype(np.int32)
+        self.rows = np.column_stack([rows, matches.indices[rows]]).astype(np.int32)
+        times: Callable[[], dict[str, float]] | None = getattr(self._backend, 'device_ms', None)
+        if times is not None and self._timed:
+            self.gpu_ms = times()['extract'] + times()['match']
+        return matches
+
+
+def _ours(features: Any) -> SeenFeatures:
+    if not isinstance(features, SeenFeatures):
+        raise EngineError('these features are of another backend: extract and match with the same one')
+    return features

@@ -1,0 +1,1 @@
+"""Predictions to figures: two-view geometry, trajectories, metrics and their confidence intervals."""

@@ -1,0 +1,180 @@
+"""The score of one method: a record of a few numbers for each pair, the tracks, the trajectory, and the worst pairs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightglue_trt_ros.core.types import Float32, Float64, UInt8
+from lightglue_trt_ros.odometry.two_view import PoseEstimator
+
+from ..predict.baselines import Correspondences
+from ..predict.methods import Prediction
+from ..predict.scene import SECOND, Motion, Scene
+from .depth_accuracy import DepthScore
+from .metrics import DEVIATION_EDGES, ERROR_EDGES_PX, DrawnPair, MatcherResult, PairResult
+from .pair_score import Agreement, PairScore, agreement, agreement_of_rows, failure_reasons, score_pair
+from .trajectory import TwoViewOdometry
+
+WORST = 5  # pairs that are kept
+
+
+class MethodScore:
+    """Scores pair after pair of one method; `finish` gives its MatcherResult."""
+
+    def __init__(self, name: str, description: str, ours: bool, scene: Scene, estimator: PoseEstimator, drawn: bool = True,
+                 depth: DepthScore | None = None) -> None:
+        """`drawn`: keep the images of its worst pairs. The figures of `depth` join the others."""
+        self.result, self._drawn, self.depth = MatcherResult(name, description, ours), drawn, depth
+        self._scene, self._estimator = scene, estimator
+        self._tracks, self._odometry = TrackLengths(), TwoViewOdometry('unit' if scene.poses is None else 'truth')
+        self._chain: list[int] = []  # frames that the pairs of stride 1 joined
+        self._worst: list[DrawnPair] = []  # the worst last; of equals the first last
+
+    def add(self, stride: int, frames: tuple[int, int], prediction: Prediction, *, images: tuple[UInt8, UInt8] | None = None,
+            motion: Motion | None = None, first: Prediction | None = None) -> PairResult:
+        """Score the prediction for one pair, and compare it with `first`, that of the first method."""
+        scene, points = self._scene, prediction.points
+        straight = scene.straight(frames, points)
+        scored = score_pair(scene.numbers(frames), scene.timeline.seconds(frames[1]), straight.points, scene.camera(frames),
+                            scene.pose(frames[0]), scene.pose(frames[1]), estimator=self._estimator,
+                            motion=motion or scene.motion(frames), covariances=straight.covariances, jacobians=straight.jacobians)
+        known: dict[str, object] = {'layers': prediction.layers}
+        if first is not None:
+            known |= zip(('retention', 'agreement_f1', 'count_ratio'), _compared(first, prediction), strict=True)
+        if stride == 1:
+            known['track_survival'] = self._follow(frames, prediction.tracked or points, scored)
+        pair = dataclasses.replace(scored.pair, **known)  # type: ignore[arg-type]
+        self.result.pairs.setdefault(stride, []).append(pair)
+        if stride == 1 and images is not None:
+            self._keep_worst(frames, pair, images, points, straight.points, scored)
+        return pair
+
+    def time(self, prediction: Prediction) -> None:
+        """Note the times of a frame of stride 1."""
+        wall_ms, cpu_ms, gpu_ms = prediction.cost
+        for name, value in (prediction.stage_ms | {'frame': wall_ms}).items():
+            self.result.stage_ms.setdefault(name, []).append(value)
+        for name, value in (('cpu_ms', cpu_ms), ('gpu_ms', gpu_ms)):
+            self.result.cost_ms.setdefault(name, []).append(value)
+
+    def finish(self) -> MatcherResult:
+        """The result, with tracks and trajectory, which are known after the last pair."""
+        self.result.track_lengths, self.result.tracks_ended = self._tracks.histogram(), self._tracks.ended()
+        scene, chain = self._scene, np.asarray(self._chain, np.int64)
+        if len(chain) and scene.intrinsics is not None:
+            self.result.odometry = self._odometry.result(
+                scene.timeline.numbers[chain].tolist(), scene.timeline.stamps_ns[chain] / SECOND,
+                None if scene.poses is None else scene.poses[chain])
+        if self.depth is not None:
+            self.result.figures |= self.depth.figures()
+        self.result.worst_pairs = sorted(self._worst, key=lambda pair: -pair.badness)
+        return self.result
+
+    def _follow(self, frames: tuple[int, int], points: Correspondences, scored: PairScore) -> float | None:
+        """Errors, tracks and trajectory; the share of the last frame's points that were matched again."""
+        if scored.errors_px is not None:
+            self.result.error_histogram = _counted(self.result.error_histogram, scored.errors_px, ERROR_EDGES_PX)
+        if scored.deviations is not None:
+            self.result.deviation_histogram = _counted(self.result.deviation_histogram, np.abs(scored.deviations), DEVIATION_EDGES)
+        if not self._chain:
+            self._chain = [frames[0]]
+        elif self._chain[-1] != frames[0]:  # nothing joins these two: the motion before goes on
+            self._tracks.add(None)
+            self._odometry.add(None, self._scene.step_m((self._chain[-1], frames[0])))
+            self._chain.append(frames[0])
+        self._odometry.add(scored.estimate, self._scene.step_m(frames))
+        self._chain.append(frames[1])
+        return self._tracks.add(points)
+
+    def _keep_worst(self, frames: tuple[int, int], pair: PairResult, images: tuple[UInt8, UInt8], points: Correspondences,
+                    undistorted: tuple[Float64, Float64], scored: PairScore) -> None:
+        badness = pair.rotation_deg if pair.pose_error_deg is None else pair.pose_error_deg
+        if badness is None:
+            if not pair.model and pair.matches:
+                return  # nothing is known about it
+            badness = 1 - pair.inlier_ratio
+        if len(self._worst) < WORST or badness > self._worst[0].badness:  # of equals the first stays
+            scene = self._scene
+            why = failure_reasons(pair, undistorted, scene.camera(frames), scene.pose(frames[0]), scene.pose(frames[1]),
+                                  scored.estimate)
+            drawn = DrawnPair(pair.frames, images if self._drawn else None, points, scored.errors_px, badness, why)
+            self._worst = sorted([drawn, *self._worst], key=lambda each: each.badness)[-WORST:]
+
+
+def _counted(histogram: NDArray[np.int64] | None, values: Float64, edges: Float64) -> NDArray[np.int64]:
+    counts = np.histogram(values, edges)[0]
+    return counts if histogram is None else histogram + counts
+
+
+def _compared(first: Prediction, other: Prediction) -> Agreement:
+    """By rows if both matched the same features, refined or not; else by positions."""
+    if first.rows is not None and other.rows is not None and first.networks is other.networks:
+        return agreement_of_rows(first.rows, other.rows)
+    return agreement(first.points, other.points)
+
+
+class TrackLengths:
+    """How long points are matched on, over pairs of consecutive frames: (0, 1), (1, 2) ...
+
+    A pair's reference point goes on with the track whose current point in the pair before has the very same coordinates: so give
+    the points as the matcher found them. Where several matches end in one point the longest track goes on, and where a point
+    has several matches the first one does: one point is one track. Of a pair two numbers are kept.
+    """
+
+    def __init__(self) -> None:
+        self._ended: Counter[int] = Counter()
+        self._by_pair: list[tuple[int, int]] = []
+        self._keys, self._lengths = _no_tracks()
+
+    def add(self, matches: Correspondences | None) -> float | None:
+        """Follow the tracks through a pair's points (M, 2): the share of the reference's tracked points that were matched again.
+
+        Points are tracked from the pair before. None where there are none: in the first pair, and after one without matches.
+        A pair of None (nothing was matched, or the matcher was reset) ends every track.
+        """
+        tracked = len(self._keys)
+        self._by_pair.append((0, 0))
+        if matches is None or not len(matches[0]):
+            self._end(self._lengths)
+            self._keys, self._lengths = _no_tracks()
+            return 0.0 if matches is not None and tracked else None
+        reference, first = np.unique(_keys(matches[0]), return_index=True)
+        lengths = np.full(len(reference), 2, np.int64)
+        _, before, now = np.intersect1d(self._keys, reference, assume_unique=True, return_indices=True)
+        lengths[now] = self._lengths[before] + 1
+        self._end(np.delete(self._lengths, before))
+        current = _keys(matches[1])[first]
+        longest_first = np.argsort(-lengths, kind='stable')
+        self._keys, kept = np.unique(current[longest_first], return_index=True)
+        kept = longest_first[kept]
+        self._end(np.delete(lengths, kept))
+        self._lengths = lengths[kept]
+        return len(before) / tracked if tracked else None
+
+    def histogram(self) -> dict[int, int]:
+        """Number of tracks by length in frames, at least 2; those that still go on count with the length that they have."""
+        return dict(sorted((self._ended + Counter(self._lengths.tolist())).items()))
+
+    def ended(self) -> list[tuple[int, int]]:
+        """The sum of lengths, and the number, of the tracks that ended with each pair; at the end of those that still go on."""
+        return [*self._by_pair, (int(self._lengths.sum()), len(self._lengths))]
+
+    def _end(self, lengths: NDArray[np.int64]) -> None:
+        self._ended.update(lengths.tolist())
+        total, count = self._by_pair[-1]
+        self._by_pair[-1] = total + int(lengths.sum()), count + len(lengths)
+
+
+def _no_tracks() -> tuple[NDArray[Any], NDArray[np.int64]]:
+    return np.zeros(0, np.uint64), np.zeros(0, np.int64)
+
+
+def _keys(points: Float32) -> NDArray[Any]:
+    """A number (M,) per point (M, 2), equal for equal coordinates."""
+    plain = np.ascontiguousarray(points, np.float32) + np.float32(0)  # -0 becomes 0
+    return plain.view(np.uint64).ravel()

@@ -1,0 +1,343 @@
+"""The metrics (docs/evaluation.md defines them), the record of a pair of frames, and the results of each method and of all."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from lightglue_trt_ros.core.timing import PERCENTILES
+from lightglue_trt_ros.core.types import Float64, UInt8
+from lightglue_trt_ros.odometry.two_view import pose_auc
+
+from ..predict.baselines import Correspondences
+from . import confidence
+from .confidence import ConfidenceInterval, Difference
+
+AUC_DEG = (5, 10, 20)
+ROTATION_DEG = (1, 2, 5)  # rotations are an order finer than directions
+PRECISION_PX = (1, 2, 3)
+
+
+class Metric(NamedTuple):
+    """Label, unit, direction and digits of a figure."""
+
+    label: str
+    unit: str  # empty: a number
+    higher_is_better: bool
+    digits: int
+
+
+METRICS: dict[str, Metric] = {
+    'matches': Metric('matches per frame', '', True, 0),
+    'inlier_ratio': Metric('inliers of the better two-view model', '%', True, 1),
+    **{f'precision@{px}': Metric(f'matches within {px} px of the true epipolar line', '%', True, 1) for px in PRECISION_PX},
+    **{f'pose_auc@{deg}': Metric(f'pose AUC up to {deg} degrees', '%', True, 1) for deg in AUC_DEG},
+    **{f'rotation_auc@{deg}': Metric(f'rotation AUC up to {deg} degree{"s" * (deg > 1)}', '%', True, 1) for deg in ROTATION_DEG},
+    'within_1_sigma': Metric("matches within their standard deviation of the pose's epipolar line: 68.3 is right", '%', True, 1),
+    'within_2_sigma': Metric('matches within two of them: 95.4 is right', '%', True, 1),
+    'true_within_1_sigma': Metric("matches within it of the true motion's line, if the ground truth is exact", '%', True, 1),
+    'true_within_2_sigma': Metric('matches within two of them', '%', True, 1),
+    'pose_failures': Metric('pairs without a pose', '', False, 0),
+    'track_length': Metric('track length, mean', 'frames', True, 1),
+    'track_survival': Metric('points matched again in the next frame', '%', True, 1),
+    'forward_backward': Metric('matches that come back when matched backwards', '%', True, 1),
+    'ate_m': Metric('ATE, RMSE after Sim(3) alignment', 'm', False, 3),
+    'rpe_m': Metric('RPE per frame, translation, RMSE', 'm', False, 4),
+    'rpe_deg': Metric('RPE per frame, rotation, RMSE', 'deg', False, 4),
+    'drift_percent': Metric('drift, translation', '%', False, 2),
+    'drift_deg_per_m': Metric('drift, rotation', 'deg/m', False, 4),
+    'stereo_points': Metric('points with a place in the right image', '%', True, 1),
+    'stereo_row_px': Metric('rows of left and right differ by, median', 'px', False, 2),
+    'stereo_disparity_px': Metric('disparity from that of the true motion, median', 'px', False, 2),
+    'stereo_consistent': Metric('points within 2 px in the frame before, by disparity and true motion', '%', True, 1),
+    'stereo_drift_percent': Metric('drift in metres, translation', '%', False, 2),
+    'stereo_drift_deg_per_m': Metric('drift in metres, rotation', 'deg/m', False, 4),
+    'depth_points': Metric('points with a depth', '%', True, 1),
+    'depth_error_p50': Metric('z from that of the frame before, moved by the true motion, median', '%', False, 2),
+    'depth_error_p90': Metric('the same, 90th percentile', '%', False, 2),
+    'depth_within_1_sigma': Metric('z within its standard deviation of that: 68.3 is right', '%', True, 1),
+    'depth_within_2_sigma': Metric('z within two of them: 95.4 is right', '%', True, 1),
+    'depth_drift_percent': Metric('drift in metres by depth, translation', '%', False, 2),
+    'depth_drift_deg_per_m': Metric('drift in metres by depth, rotation', 'deg/m', False, 4),
+    'depth_frames_lost': Metric('frames without a pose by depth', '', False, 0),
+    **{f'frame_ms_p{p}': Metric(f'time of a frame, p{p}', 'ms', False, 1) for p in PERCENTILES},
+    'fps': Metric('frames per second, from the median', '1/s', True, 1),
+    'cpu_ms': Metric('CPU time of a frame, all threads, mean', 'ms', False, 1),
+    'gpu_ms': Metric('GPU time of a frame, mean', 'ms', False, 2),
+    'retention': Metric("the first's matches that are kept", '%', True, 1),
+    'agreement_f1': Metric("F1 against the first's matches", '%', True, 1),
+    'count_ratio': Metric("matches against the first's", '%', True, 1),
+    'layers': Metric('layers of LightGlue that ran, mean', '', False, 2),
+    'dropped': Metric('frames that got no cloud', '', False, 0),
+    **{f'latency_ms_p{p}': Metric(f'image sent to cloud received, p{p}', 'ms', False, 1) for p in PERCENTILES},
+}
+MEANS = {'matches': 1, 'inlier_ratio': 100, 'within_1_sigma': 100, 'within_2_sigma': 100, 'true_within_1_sigma': 100,
+         'true_within_2_sigma': 100, 'track_survival': 100, 'retention': 100, 'agreement_f1': 100, 'count_ratio': 100,
+         'layers': 1}  # fields of PairResult: factors
+PAIR_METRICS = (*MEANS, *(name for name in METRICS if name.startswith(('precision@', 'pose_', 'rotation_'))))
+HEADLINES = ('pose_auc@10', 'rotation_auc@2', 'inlier_ratio')  # what matchers are judged by, the first that is known
+CONTESTED = (*(name for name in METRICS if name.startswith(('pose_auc@', 'rotation_auc@'))), 'precision@1', 'inlier_ratio')
+DEVIATION_EDGES = np.concatenate([np.linspace(0, 4, 81), [np.inf]])  # bins of distances over their standard deviations
+ERROR_EDGES_PX = np.concatenate([[0], np.geomspace(0.05, 50, 121), [np.inf]])  # bins of the epipolar errors' histogram
+
+
+@dataclass(frozen=True)
+class PairResult:
+    """One frame and its reference, seen by one matcher. Unknown values are None: no ground truth, no intrinsics."""
+
+    frames: tuple[int, int]  # numbers of the reference and of the current frame in the recording, from 0
+    stamp: float  # seconds, the current frame's
+    matches: int
+    inliers: int = 0  # of the model that explains more matches
+    model: str = ''  # essential (fundamental without intrinsics), homography, or empty where neither was found
+    precision: tuple[float, ...] | None = None  # share within PRECISION_PX of the true epipolar line; zeros without matches
+    error_median_px: float | None = None  # of the same distances; None without truth or without matches
+    rotation_deg: float | None = None  # inf where no pose was found; None without truth
+    translation_deg: float | None = None  # direction; inf where no pose was found, None where the truth does not resolve it
+    track_survival: float | None = None  # share of the reference's tracked points that were matched again
+    retention: float | None = None  # against the first matcher on the same pair: share of its matches that this one has too
+    agreement_f1: float | None = None  # against the first matcher
+    count_ratio: float | None = None  # against the first matcher
+    layers: int | None = None  # of LightGlue that ran
+    within_1_sigma: float | None = None  # share of `plausible` matches whose distance to the estimated pose's epipolar
+    within_2_sigma: float | None = None  # line is below one, and two, standard deviations; None without covariances or a pose
+    true_within_1_sigma: float | None = None  # the same to the line of the true motion; None without covariances, truth or
+    true_within_2_sigma: float | None = None  # baseline
+    step_m: float | None = None  # true distance between the two cameras; None without truth
+    step_per_depth: float | None = None  # the same over the median depth of the scene; None where that is unknown
+
+    @property
+    def inlier_ratio(self) -> float:
+        """Share of the matches; 0 without any."""
+        return self.inliers / self.matches if self.matches else 0.0
+
+    @property
+    def pose_error_deg(self) -> float | None:
+        """The larger of the rotation's and the direction's error, degrees; None where either is."""
+        if self.rotation_deg is None or self.translation_deg is None:
+            return None
+        return max(self.rotation_deg, self.translation_deg)
+
+
+def summary_of(pairs: Sequence[PairResult]) -> dict[str, float]:
+    """The metrics over pairs, without those that are unknown. Shares are in percent."""
+    def known(name: str) -> list[Any]:
+        return [value for pair in pairs if (value := getattr(pair, name)) is not None]
+
+    figures = {name: factor * mean(values) for name, factor in MEANS.items() if (values := known(name))}
+    if not any(pair.model for pair in pairs):
+        figures.pop('inlier_ratio', None)
+    if precisions := known('precision'):
+        figures |= {f'precision@{px}': 100 * float(share) for px, share in zip(PRECISION_PX, np.mean(precisions, 0), strict=True)}
+    for metric, bounds_deg, errors in (('pose_auc', AUC_DEG, known('pose_error_deg')),
+                                       ('rotation_auc', ROTATION_DEG, known('rotation_deg'))):
+        if errors:
+            areas = pose_auc(errors, bounds_deg)
+            figures |= {f'{metric}@{deg}': 100 * area for deg, area in zip(bounds_deg, areas, strict=True)}
+    if rotations := known('rotation_deg'):
+        figures['pose_failures'] = float(sum(map(math.isinf, rotations)))
+    return figures
+
+
+def pair_intervals(pairs: Sequence[PairResult]) -> dict[str, ConfidenceInterval]:
+    """The intervals of `summary_of`; each figure is over the pairs of which it is known."""
+    intervals: dict[str, ConfidenceInterval] = {}
+    for name in PAIR_METRICS:
+        values = np.array([_value(name, pair) for pair in pairs], np.float64)
+        values = values[~np.isnan(values)]  # in order of frames, as the pairs are
+        if len(values):
+            intervals[name] = (confidence.share_interval(values).scaled(len(values)) if name == 'pose_failures' else
+                               confidence.interval_of(_sample(name, values)).scaled(MEANS.get(name, 100)))
+    return intervals
+
+
+def paired_differences(first: Sequence[PairResult], other: Sequence[PairResult]) -> dict[str, Difference]:
+    """CONTESTED of the first less the other's, as shares, each over the pairs of which both know it, where there are any."""
+    theirs = {pair.frames: pair for pair in other}
+    common = [pair for pair in first if pair.frames in theirs]
+    differences = {metric: difference(metric, [_value(metric, pair) for pair in common],
+                                      [_value(metric, theirs[pair.frames]) for pair in common]) for metric in CONTESTED}
+    return {metric: each for metric, each in differences.items() if each is not None}
+
+
+def difference(metric: str, first: ArrayLike, other: ArrayLike) -> Difference | None:
+    """A metric of the first less the other's, as a share, from the values (N,) of both on the same pairs; NaN is unknown.
+
+    Values are pose errors in degrees for areas, else shares. None where no pair is known of both.
+    """
+    values = np.array([first, other], np.float64)
+    values = values[:, ~np.isnan(values).any(axis=0)]
+    if not values.size:
+        return None
+    return confidence.difference(*(_sample(metric, side) for side in values)).within(1)
+
+
+def _sample(name: str, values: ArrayLike) -> confidence.Sample:
+    angle = name.partition('_auc@')[2]
+    return confidence.area_sample(values, float(angle)) if angle else confidence.Sample(np.asarray(values, np.float64))
+
+
+def _value(name: str, pair: PairResult) -> float:
+    """The value of a pair for one of PAIR_METRICS; NaN if it is unknown."""
+    base, _, number = name.partition('@')
+    if base == 'precision':
+        return math.nan if pair.precision is None else pair.precision[PRECISION_PX.index(int(number))]
+    fields = {'pose_auc': 'pose_error_deg', 'rotation_auc': 'rotation_deg', 'pose_failures': 'rotation_deg'}
+    value = getattr(pair, fields.get(base, base))
+    if value is None:
+        return math.nan
+    return float(math.isinf(value)) if base == 'pose_failures' else float(value)
+
+
+def mean(values: Iterable[float]) -> float:
+    return float(np.mean(list(values)))
+
+
+@dataclass(frozen=True, eq=False)
+class DrawnPair:
+    """One of the worst pairs, with the data to draw it."""
+
+    frames: tuple[int, int]
+    images: tuple[UInt8, UInt8] | None  # gray (H, W): reference, current; kept of the first matcher's pairs, which are drawn
+    points: Correspondences  # pixels of those images
+    errors_px: Float64 | None  # (M,) distance to the true epipolar line; None without truth
+    badness: float  # larger is worse: pose error in degrees, else the share that are no inliers
+    why: str = ''  # what there is to see, in words: the true motion, a plane, few matches
+
+
+@dataclass(eq=False)
+class OdometryResult:
+    """The trajectory that chained two-view poses give, N frames, and how far it is from the ground truth."""
+
+    frames: NDArray[np.int64]  # (N,) numbers of the frames
+    stamps: Float64  # (N,) seconds
+    poses: Float64  # (N, 4, 4) world from camera; after Sim(3) alignment with the truth where there is one
+    true_poses: Float64 | None  # (N, 4, 4); None without truth
+    scale: str  # where each step's length comes from: 'truth' or 'unit'
+    figures: dict[str, float] = field(default_factory=dict)  # those of METRICS that apply: ate_m, rpe_m, drift_percent ...
+    segments_m: tuple[float, ...] = ()  # lengths of the segments that the drift is averaged over
+    intervals: dict[str, ConfidenceInterval] = field(default_factory=dict)  # of the figures
+
+
+@dataclass(eq=False)
+class MatcherResult:
+    """One matcher on the recording."""
+
+    name: str  # short, for legends: 'ours fp16', 'SIFT'
+    description: str  # one line: what ran, with which settings
+    ours: bool
+    pairs: dict[int, list[PairResult]] = field(default_factory=dict)  # by stride, in order of frames
+    stage_ms: dict[str, list[float]] = field(default_factory=dict)  # of timed frames, by stage; 'frame' is all of it
+    track_lengths: dict[int, int] = field(default_factory=dict)  # frames -> number of tracks that were that long
+    error_histogram: NDArray[np.int64] | None = None  # stride 1: counts between ERROR_EDGES_PX; None without truth
+    forward_backward: list[float] = field(default_factory=list)  # shares, one for each pair that was matched both ways
+    odometry: OdometryResult | None = None
+    worst_pairs: list[DrawnPair] = field(default_factory=list)  # worst first
+    cost_ms: dict[str, list[float]] = field(default_factory=dict)  # of timed frames: cpu_ms, over all threads, and gpu_ms
+    latency_ms: list[float] = field(default_factory=list)  # live: image sent to cloud received
+    figures: dict[str, float] = field(default_factory=dict)  # more of METRICS: dropped
+    deviation_histogram: NDArray[np.int64] | None = None  # stride 1: counts between DEVIATION_EDGES; None without covariances
+    tracks_ended: list[tuple[int, int]] = field(default_factory=list)  # by pair in time: the sum of their lengths, their number
+    _intervals: dict[int, dict[str, ConfidenceInterval]] = field(default_factory=dict, repr=False)
+
+    def summary(self, stride: int = 1) -> dict[str, float]:
+        """METRICS over the pairs of a stride; what cannot be known is missing. Shares are in percent."""
+        figures = {**summary_of(self.pairs.get(stride, []))}
+        if stride == 1:
+            if self.forward_backward:
+                figures['forward_backward'] = 100 * (sum(self.forward_backward) / len(self.forward_backward))
+            if total := sum(self.track_lengths.values()):
+                figures['track_length'] = sum(length * count for length, count in self.track_lengths.items()) / total
+            if times := self.stage_ms.get('frame'):
+                figures |= {f'frame_ms_p{p}': float(np.percentile(times, p)) for p in PERCENTILES}
+                figures['fps'] = 1e3 / max(float(np.median(times)), 1e-9)
+            if self.latency_ms:
+                figures |= {f'latency_ms_p{p}': float(np.percentile(self.latency_ms, p)) for p in PERCENTILES}
+            figures |= {name: mean(values) for name, values in self.cost_ms.items() if values}
+            if self.odometry is not None:
+                figures |= self.odometry.figures
+            figures |= self.figures
+        return {name: figures[name] for name in METRICS if name in figures}
+
+    def intervals(self, stride: int = 1) -> dict[str, ConfidenceInterval]:
+        """The 95 % intervals of `summary`, and what each figure rests on; missing where there is none, as of a single pair.
+
+        The upper end of a percentile is infinite where too few frames tell it.
+        """
+        if stride not in self._intervals:
+            self._intervals[stride] = self._measure_intervals(stride)
+        return self._intervals[stride]
+
+    def _measure_intervals(self, stride: int) -> dict[str, ConfidenceInterval]:
+        intervals = pair_intervals(self.pairs.get(stride, []))
+        if stride == 1:
+            if self.forward_backward:
+                intervals['forward_backward'] = confidence.mean_interval(self.forward_backward).scaled(100)
+            if self.tracks_ended:
+                intervals['track_length'] = confidence.ratio_interval(*zip(*self.tracks_ended, strict=True))
+            for name, times in (('frame_ms', self.stage_ms.get('frame')), ('latency_ms', self.latency_ms)):
+                if times:
+                    parts = confidence.percentile_intervals(times, PERCENTILES)
+                    intervals |= {f'{name}_p{p}': part for p, part in zip(PERCENTILES, parts, strict=True)}
+            if 'frame_ms_p50' in intervals:
+                low, high, size = intervals['frame_ms_p50']
+                if math.isfinite(high):  # few frames leave an end of a median open
+                    most = 1e3 / low if low > 0 else math.inf
+                    intervals['fps'] = ConfidenceInterval(1e3 / max(high, 1e-9), most, size)
+            intervals |= {name: confidence.mean_interval(values) for name, values in self.cost_ms.items() if values}
+            if self.odometry is not None:
+                intervals |= self.odometry.intervals
+        return {name: interval for name, interval in intervals.items() if interval.size > 1 and math.isfinite(interval.low)}
+
+
+@dataclass(frozen=True)
+class KeptFigures:
+    """A matcher's figures on one camera, without the pairs and images that they were made of."""
+
+    name: str
+    summaries: dict[int, dict[str, float]]  # by stride, as MatcherResult.summary
+    intervals_by_stride: dict[int, dict[str, ConfidenceInterval]]
+
+    def summary(self, stride: int = 1) -> dict[str, float]:
+        return self.summaries[stride]
+
+    def intervals(self, stride: int = 1) -> dict[str, ConfidenceInterval]:
+        return self.intervals_by_stride[stride]
+
+
+@dataclass(eq=False)
+class Evaluation:
+    """Everything that a report shows."""
+
+    recording: dict[str, Any]  # path, topic, frames, duration_s, width, height, camera, truth: plain values for people
+    machine: str
+    matchers: list[MatcherResult]  # ours first; comparisons are against the first
+    strides: tuple[int, ...]
+    notes: list[str] = field(default_factory=list)  # what was left out or lost, and why: one line each
+    interrupted: bool = False  # Ctrl-C: the figures are over what was done until then
+    covered: int | None = None  # frames of the recording that were evaluated; None: all
+    wall_s: dict[str, float] = field(default_factory=dict)  # where the time went: inference, baselines, reading, estimating, report
+    peak_memory_mib: float = 0.0
+    estimator: str = ''  # how poses were estimated
+
+    @property
+    def headline(self) -> str:
+        """The metric that judges the first matcher: the first of HEADLINES that it has; empty without any."""
+        figures = self.matchers[0].summary() if self.matchers else {}
+        return next((name for name in HEADLINES if name in figures), '')
+
+    @cached_property
+    def contests(self) -> dict[tuple[int, str, str], Difference]:
+        """The first matcher's figures less another's, points, over the pairs of which both know it: by stride, name and metric."""
+        contests = dict[tuple[int, str, str], Difference]()
+        for stride, other in itertools.product(self.strides, self.matchers[1:]):
+            differences = paired_differences(self.matchers[0].pairs.get(stride, []), other.pairs.get(stride, []))
+            contests |= {(stride, other.name, metric): each.scaled(100) for metric, each in differences.items()}
+        return contests

@@ -1,1 +1,0 @@
-"""How good correspondences are: two-view geometry, error metrics, baselines."""

@@ -1,1 +1,0 @@
-"""The cost of the node itself, measured over DDS."""

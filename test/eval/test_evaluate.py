@@ -1,0 +1,509 @@
+"""The pass over a recording, on a made-up world with exact truth: who is shown what, which frames make a pair, what is scored."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+from lightglue_trt_eval.evaluate import evaluate_variants
+from lightglue_trt_eval.options import variants
+from lightglue_trt_eval.predict import methods
+from lightglue_trt_eval.predict.baselines import Correspondences
+from lightglue_trt_eval.predict.methods import Baseline, OurMethod, Prediction, covariances_at
+from lightglue_trt_eval.predict.scene import Scene, Timeline
+from lightglue_trt_eval.predict.shared_networks import SharedNetworks
+from lightglue_trt_eval.recording_pass import BACKWARD_PAIRS, Evaluator
+from lightglue_trt_eval.score.method_score import WORST, MethodScore
+from lightglue_trt_eval.times.null_backend import NullBackend
+from lightglue_trt_ros.core.cameras import Intrinsics
+from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
+from lightglue_trt_ros.datasets.sequence import Frame
+from lightglue_trt_ros.engines.selection import Opened
+from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
+from lightglue_trt_ros.utils.errors import BagError, ConfigError, EngineError, FrameError
+
+HEIGHT, WIDTH = 240, 320
+CAMERA = Intrinsics(WIDTH, HEIGHT, np.array([[260.0, 0, 160], [0, 260.0, 120], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
+FISHEYE = Intrinsics(WIDTH, HEIGHT, CAMERA.k, 'plumb_bob', np.array([-0.2, 0.05, 0.001, -0.002, 0.0]))
+PERIOD = 100_000_000
+START = 1_700_000_000 * 10**9
+POINTS = np.random.default_rng(0).uniform([-6, -4, 4], [6, 4, 14], (1500, 3))
+
+
+def true_poses(count: int) -> np.ndarray:
+    """A curve to the right, world from camera."""
+    poses = np.tile(np.eye(4), (count, 1, 1))
+    for k in range(count):
+        poses[k, :3, :3] = cv2.Rodrigues(np.array([0.0, 0.02 * k, 0.005 * k]))[0]
+        poses[k, :3, 3] = [0.15 * k, 0.01 * k, 0.1 * k]
+    return poses
+
+
+def seen(pose: np.ndarray, camera: Intrinsics = CAMERA) -> tuple[np.ndarray, np.ndarray]:
+    """Pixels (N, 2) of POINTS, and which of them are in the image."""
+    local = (POINTS - pose[:3, 3]) @ pose[:3, :3]
+    pixels = cv2.projectPoints(local, np.zeros(3), np.zeros(3), camera.k, camera.d)[0][:, 0]
+    inside = (local[:, 2] > 1) & (pixels > 0).all(1) & (pixels < [WIDTH, HEIGHT]).all(1)
+    return pixels, inside
+
+
+class Knowing:
+    """A contestant that knows the world: a frame's first four bytes are its number."""
+
+    description = 'knows'
+
+    def __init__(self, name: str = 'knowing', noise: float = 0.0, share: float = 1.0, camera: Intrinsics = CAMERA,
+                 ours: bool = True) -> None:
+        self.name, self.noise, self.share, self.camera, self.ours = name, noise, share, camera, ours
+        self.poses = true_poses(60)
+        self.shown: list[int] = []
+
+    def stream(self, camera: int = 0) -> KnowingStream:
+        return KnowingStream(self)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def pixels(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """The same in every pair, as keypoints are."""
+        pixels, inside = seen(self.poses[number], self.camera)
+        return pixels + np.random.default_rng(number).normal(0, self.noise, pixels.shape) if self.noise else pixels, inside
+
+
+class KnowingStream:
+    def __init__(self, knowing: Knowing) -> None:
+        self.knowing, self.previous = knowing, None
+
+    def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, **given: Any) -> Prediction | None:
+        knowing, number = self.knowing, int(image[0, 0])
+        knowing.shown.append(number)
+        previous, self.previous = self.previous, number
+        if previous is None:
+            return None
+        (first, there), (second, here) = (knowing.pixels(k) for k in (previous, number))
+        rows = np.flatnonzero(there & here)
+        rows = rows[:round(knowing.share * len(rows))]
+        return Prediction(Correspondences(first[rows].astype(np.float32), second[rows].astype(np.float32)), {'match': 1.0}, 9)
+
+    def reset(self) -> None:
+        self.previous = None
+
+
+def images(count: int, bad: tuple[int, ...] = (), odd: tuple[int, ...] = ()) -> Callable[[int], np.ndarray]:
+    def load(number: int) -> np.ndarray:
+        if number in bad:
+            raise FrameError('cut off')
+        image = np.zeros((HEIGHT // 2, WIDTH // 2) if number in odd else (HEIGHT, WIDTH), np.uint8)
+        image[0, 0] = number
+        return image
+
+    return load
+
+
+class World:
+    """A recording of `count` frames, with what the evaluation needs of it."""
+
+    def __init__(self, count: int, steps: dict[int, int] | None = None, bad: tuple[int, ...] = (),
+                 odd: tuple[int, ...] = ()) -> None:
+        periods = np.full(count, PERIOD, np.int64)
+        for number, step in (steps or {}).items():
+            periods[number] = step
+        self.stamps = START + np.cumsum(periods)
+        self.decoded: list[int] = []
+        self.first, self.skipped = 0, set()
+        self._load = images(count, bad, odd)
+
+    def frames(self) -> Iterator[Frame]:
+        for number, stamp in enumerate(self.stamps.tolist()):
+            if number in self.skipped:
+                continue
+            yield Frame(stamp, stamp, lambda number=number: number, number=number + self.first)
+
+    def decode(self, number: int) -> np.ndarray:
+        self.decoded.append(number)
+        return self._load(number)
+
+    def timeline(self, max_gap_s: float = 1.0) -> Timeline:
+        return Timeline.of(self.frames(), max_gap_s)
+
+    def evaluator(self, *taking_part: Any, scene: Scene | None = None, **options: Any) -> Any:
+        """An Evaluator whose `run` has these methods."""
+        scene = scene or Scene(self.timeline(), CAMERA, true_poses(len(self.stamps)))
+        evaluator: Any = Evaluator(self.frames, self.decode, scene, estimate_relative_pose, **options)
+        evaluator.run = partial(evaluator.run, taking_part)
+        return evaluator
+
+
+def correct(first: int, second: int) -> list[np.ndarray]:
+    """True correspondences (M, 2) of two frames."""
+    (one, there), (two, here) = (Knowing().pixels(number) for number in (first, second))
+    return [side[there & here].astype(np.float32) for side in (one, two)]
+
+
+def pairs_of(result: Any, stride: int = 1) -> list[tuple[int, int]]:
+    return [pair.frames for pair in result.pairs.get(stride, [])]
+
+
+def test_every_frame_is_decoded_once_and_shown_to_all() -> None:
+    world, first, second = World(9), Knowing('a'), Knowing('b', ours=False)
+    evaluator = world.evaluator(first, second)
+    done: list[int] = []
+    results = evaluator.run([1, 4], done.append)
+    assert world.decoded == list(range(9))
+    assert first.shown == second.shown
+    assert evaluator.covered == 9
+    assert [result.name for result in results] == ['a', 'b']
+    assert pairs_of(results[0]) == pairs_of(results[1]) == [(k, k + 1) for k in range(8)]
+    assert pairs_of(results[0], 4) == [(0, 4), (4, 8)]
+    assert done == list(range(1, 10))
+
+
+def test_true_correspondences_score_as_true() -> None:
+    (result,) = World(12).evaluator(Knowing()).run([1, 3])
+    for stride in (1, 3):
+        summary = result.summary(stride)
+        assert summary['pose_auc@5'] > 99
+        assert summary['precision@1'] == 100
+        assert summary['inlier_ratio'] > 99
+        assert summary['matches'] > 200
+    summary = result.summary()
+    assert summary['forward_backward'] == 100
+    assert summary['track_survival'] > 80
+    assert summary['ate_m'] < 1e-3
+    assert summary['rpe_deg'] < 0.01
+    assert summary['layers'] == 9
+    assert result.error_histogram is not None
+    assert result.error_histogram.sum() == sum(pair.matches for pair in result.pairs[1])
+    assert result.odometry is not None
+    assert result.odometry.scale == 'truth'
+    assert len(result.odometry.frames) == 12
+
+
+@pytest.mark.slow
+def test_points_are_undistorted_before_any_geometry() -> None:
+    world = World(13)
+    (right,) = world.evaluator(Knowing(camera=FISHEYE), scene=Scene(world.timeline(), FISHEYE, true_poses(13))).run([1, 6])
+    (wrong,) = world.evaluator(Knowing(camera=FISHEYE)).run([1, 6])
+    assert right.summary(6)['precision@1'] > 99
+    assert right.summary(6)['pose_auc@5'] > 98
+    assert wrong.summary(6)['precision@1'] < 70
+
+
+@pytest.mark.slow
+def test_the_same_recording_gives_the_same_figures() -> None:
+    def figures() -> list[Any]:
+        runs = World(10).evaluator(Knowing(noise=0.5), Knowing('other', noise=0.8, share=0.7)).run([1, 2])
+        return [[result.pairs, result.track_lengths, result.odometry.figures, result.forward_backward] for result in runs]
+
+    assert figures() == figures()
+
+
+def test_no_pair_spans_a_gap() -> None:
+    world, contestant = World(8, {4: 5 * 10**9}), Knowing()
+    (result,) = world.evaluator(contestant).run([1, 2])
+    assert pairs_of(result) == [(0, 1), (1, 2), (2, 3), (4, 5), (5, 6), (6, 7)]
+    assert pairs_of(result, 2) == [(0, 2), (4, 6)]
+    assert world.timeline().notes == ['1 gaps are longer than 1 s: the sequence starts anew after each']
+    assert result.odometry is not None
+    assert result.odometry.frames.tolist() == list(range(8)), 'the motion before goes on over the gap'
+
+
+@pytest.mark.parametrize(('step', 'expected', 'note'), [
+    (-10 * PERIOD, [(0, 1), (1, 2), (2, 3), (4, 5), (5, 6), (6, 7)], 'frames are out of order: stamps step back 1 times'),
+    (0, [(0, 1), (1, 2), (2, 3), (3, 5), (5, 6), (6, 7)], '1 frames repeat the stamp before them')])
+def test_stamps_that_do_not_increase_are_treated_as_by_the_node(step: int, expected: list[tuple[int, int]], note: str) -> None:
+    world = World(8, {4: step})
+    scene = Scene(world.timeline(), CAMERA)
+    world.skipped = set(range(8)).difference(scene.timeline.numbers.tolist())
+    (result,) = world.evaluator(Knowing(), scene=scene).run([1])
+    assert pairs_of(result) == expected
+    assert note in scene.timeline.notes[0]
+
+
+def test_frames_have_their_numbers_in_the_recording() -> None:
+    world = World(5)
+    world.first = 7  # what came before could not be read
+    (result,) = world.evaluator(Knowing()).run([1])
+    assert pairs_of(result) == [(7, 8), (8, 9), (9, 10), (10, 11)]
+    assert result.odometry.frames.tolist() == [7, 8, 9, 10, 11]
+    assert (7, 8) in [drawn.frames for drawn in result.worst_pairs]
+
+
+def test_a_change_of_resolution_is_a_break_and_its_frames_have_no_camera() -> None:
+    told: list[str] = []
+    (result,) = World(9, odd=(3, 4, 5)).evaluator(Knowing(), on_note=told.append).run([1, 2])
+    assert [line[:70] for line in told] == ['the images change their size 2 times, first to 160x120 with frame 3: t']
+    assert pairs_of(result) == [(0, 1), (1, 2), (3, 4), (4, 5), (6, 7), (7, 8)]
+    assert [pair.precision is None for pair in result.pairs[1]] == [False, False, True, True, False, False]
+
+
+def test_a_frame_that_cannot_be_decoded_is_left_out_and_told_once() -> None:
+    told: list[str] = []
+    (result,) = World(8, bad=(3,)).evaluator(Knowing(), on_note=told.append).run([1, 2])
+    assert pairs_of(result) == [(0, 1), (1, 2), (2, 4), (4, 5), (5, 6), (6, 7)]
+    assert told == ['frame 3 cannot be decoded: cut off']
+
+
+def test_matches_that_do_not_come_back_are_told_apart() -> None:
+    class DriftingStream(KnowingStream):
+        def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, **given: Any) -> Prediction | None:
+            before = self.previous
+            sighting = super().process(image, stamp)
+            if sighting is None or before < self.previous:
+                return sighting
+            (first, second, _), count = sighting.points, len(sighting.points.reference)
+            wrong = np.where(np.arange(count)[:, None] < count // 4, np.float32(5), np.float32(0))
+            return sighting._replace(points=Correspondences(first, second + wrong))  # a quarter goes elsewhere on the way back
+
+    class Drifting(Knowing):
+        def stream(self, camera: int = 0) -> KnowingStream:
+            return DriftingStream(self)
+
+    (result,) = World(6).evaluator(Drifting()).run([1])
+    assert result.summary()['forward_backward'] == pytest.approx(75, abs=2)
+    assert len(result.forward_backward) == 5
+
+
+def test_a_slow_camera_has_longer_gaps() -> None:
+    slow = World(6, dict.fromkeys(range(6), 2 * 10**9)).timeline()
+    assert slow.max_gap_s == 6.0
+    assert len(set(slow.segments)) == 1
+
+
+def test_two_frames_are_needed() -> None:
+    with pytest.raises(BagError, match='there is 1 frame that can be used: matching takes two'):
+        World(1).timeline()
+
+
+def test_images_without_stamps_are_named() -> None:
+    with pytest.raises(BagError, match=r'header\.stamp of all 4 images is 0 s: the camera driver must stamp each image'):
+        Timeline.of([Frame(0, number, dict, number=number) for number in range(4)], 1.0)
+
+
+def test_backward_pairs_are_spread_over_the_recording() -> None:
+    chosen = World(200, {100: 5 * 10**9}).timeline().pairs(BACKWARD_PAIRS)
+    assert len(chosen) == BACKWARD_PAIRS
+    assert chosen[0] == (0, 1)
+    assert chosen[-1] == (198, 199)
+    assert all(b == a + 1 for a, b in chosen)
+    assert (99, 100) not in World(200, {100: 5 * 10**9}).timeline().pairs(1000)
+
+
+@pytest.mark.slow
+def test_others_of_ours_are_compared_with_the_first_on_the_same_pair() -> None:
+    first, half, baseline = World(6).evaluator(Knowing('a'), Knowing('b', share=0.5), Knowing('SIFT', ours=False)).run([1, 2])
+    assert 'retention' not in first.summary()
+    assert 'retention' not in baseline.summary()
+    for stride in (1, 2):
+        summary = half.summary(stride)
+        assert summary['retention'] == pytest.approx(50, abs=1)
+        assert summary['count_ratio'] == pytest.approx(50, abs=1)
+        assert summary['agreement_f1'] == pytest.approx(200 / 3, abs=1)
+
+
+def test_without_truth_and_without_intrinsics_what_cannot_be_known_is_missing() -> None:
+    world = World(8)
+    (blind,) = world.evaluator(Knowing(), scene=Scene(world.timeline())).run([1])
+    summary = blind.summary()
+    assert {'matches', 'track_survival', 'track_length', 'forward_backward', 'fps'} <= set(summary)
+    assert not any(name.startswith(('pose', 'precision', 'ate', 'rpe', 'drift')) for name in summary)
+    assert blind.odometry is None
+    (seeing,) = world.evaluator(Knowing(), scene=Scene(world.timeline(), CAMERA)).run([1])
+    assert seeing.summary()['inlier_ratio'] > 99
+    assert 'pose_auc@5' not in seeing.summary()
+    assert seeing.odometry is not None
+    assert (seeing.odometry.scale, seeing.odometry.true_poses) == ('unit', None)
+
+
+@pytest.mark.slow
+def test_only_the_worst_pairs_keep_their_images() -> None:
+    (result,) = World(10).evaluator(Knowing(noise=0.7)).run([1, 2])
+    errors = sorted((pair.pose_error_deg for pair in result.pairs[1]), reverse=True)
+    assert [drawn.badness for drawn in result.worst_pairs] == errors[:WORST]
+    for drawn in result.worst_pairs:
+        assert [int(image[0, 0]) for image in drawn.images] == list(drawn.frames)
+        assert drawn.errors_px is not None
+        assert len(drawn.errors_px) == len(drawn.points.reference)
+
+
+def test_an_end_asked_for_leaves_what_was_done() -> None:
+    world, asked = World(20), []
+
+    def stopped() -> bool:
+        asked.append(None)
+        return len(asked) > 7
+
+    evaluator = world.evaluator(Knowing(), stopped=stopped)
+    (result,) = evaluator.run([1, 2])
+    assert evaluator.interrupted
+    assert pairs_of(result) == [(k, k + 1) for k in range(6)]
+    assert pairs_of(result, 2) == [(0, 2), (2, 4), (4, 6)], 'all strides have come as far'
+    assert evaluator.covered == 7
+    assert result.summary()['ate_m'] < 1e-3
+
+
+def test_a_backend_that_fails_leaves_what_was_done() -> None:
+    class FailingStream(KnowingStream):
+        def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, **given: Any) -> Prediction | None:
+            if image[0, 0] == 4:
+                raise EngineError('the GPU is gone')
+            return super().process(image, stamp)
+
+    class Failing(Knowing):
+        def stream(self, camera: int = 0) -> KnowingStream:
+            return FailingStream(self)
+
+    evaluator = World(8).evaluator(Failing())
+    (result,) = evaluator.run([1, 2])
+    assert (evaluator.interrupted, evaluator.failure) == (True, 'the GPU is gone')
+    assert pairs_of(result) == [(0, 1), (1, 2), (2, 3)]
+
+
+def test_time_is_accounted_for() -> None:
+    evaluator = World(6).evaluator(Knowing('a'), Knowing('b', ours=False))
+    evaluator.run([1])
+    assert set(evaluator.wall.seconds) == {'reading', 'inference', 'baselines', 'estimating'}
+    assert all(seconds > 0 for seconds in evaluator.wall.seconds.values())
+
+
+@pytest.mark.slow
+def test_nothing_else_works_while_a_frame_is_timed() -> None:
+    working, while_timed = Counter[str](), list[Counter[str]]()
+
+    @contextmanager
+    def work(name: str) -> Iterator[None]:
+        working[name] += 1
+        time.sleep(0.002)
+        yield
+        working[name] -= 1
+
+    class Slow(KnowingStream):
+        def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, **given: Any) -> Prediction | None:
+            if timed:
+                while_timed.append(+working)
+            with work(self.knowing.name):
+                return super().process(image, stamp)
+
+    class SlowMethod(Knowing):
+        def stream(self, camera: int = 0) -> KnowingStream:
+            return Slow(self)
+
+    def decode(number: int) -> np.ndarray:
+        with work('reading'):
+            return World.decode(world, number)
+
+    def estimator(*given: Any) -> Any:
+        with work('scoring'):
+            return estimate_relative_pose(*given)
+
+    world = World(12)
+    scene = Scene(world.timeline(), CAMERA, true_poses(12))
+    methods = [SlowMethod('a'), SlowMethod('b', ours=False)]
+    Evaluator(world.frames, decode, scene, estimator).run(methods, [1, 2])
+    assert while_timed == [Counter()] * 22
+
+
+def test_tracks_are_those_of_the_frontend() -> None:
+    spec = EngineSpec(HEIGHT, WIDTH, 64)
+    config = MatcherConfig(image_height=HEIGHT, image_width=WIDTH, max_keypoints=64)
+    frontend = OurMethod('ours', SharedNetworks(NullBackend(spec), [config]), config)
+    (result,) = World(7).evaluator(frontend).run([1])
+    assert result.track_lengths == {7: 64}, 'the null backend matches every keypoint with itself'
+    assert [pair.track_survival for pair in result.pairs[1]] == [None, *[1.0] * 5]
+    assert set(result.stage_ms) == {'resize', 'extract', 'match', 'track', 'place', 'frame'}
+    assert all(len(values) == 6 for values in result.stage_ms.values())
+    assert all(frame >= sum(stages) for frame, *stages in zip(result.stage_ms['frame'], *(
+        values for stage, values in result.stage_ms.items() if stage != 'frame'), strict=True))
+    assert [len(values) for values in result.cost_ms.values()] == [6, 6]
+
+
+def test_live_pairs_are_scored_as_what_they_are() -> None:
+    world, knowing = World(10), Knowing().stream()
+    scene = Scene(world.timeline(), CAMERA, true_poses(10))
+    tally = MethodScore('live', '', True, scene, estimate_relative_pose)
+    scene.motion((0, 1), points=Correspondences(*(side[:200] for side in correct(0, 1))))  # as the offline pass leaves it
+    for number in (0, 1, 4, 5):  # two frames were dropped in between
+        sighting = knowing.process(world.decode(number), 0.0)
+        if sighting is not None:
+            tally.add(1, (0 if number == 1 else 1 if number == 4 else 4, number), sighting)
+    result = tally.finish()
+    assert pairs_of(result) == [(0, 1), (1, 4), (4, 5)]
+    assert all(pair.pose_error_deg < 0.1 for pair in result.pairs[1])
+    assert result.pairs[1][1].track_survival is not None, 'frame 4 was matched with frame 1: the tracks go on'
+
+
+def test_baselines_are_streams_with_a_budget() -> None:
+    baseline = Baseline('sift', 100)
+    assert (baseline.name, baseline.ours) == ('SIFT', False)
+    assert re.fullmatch(r'SIFT 100, ratio 0.8, mutual, OpenCV with \d+ threads?', baseline.description)
+    image = np.random.default_rng(0).integers(0, 256, (120, 160), np.uint8)
+    stream = baseline.stream()
+    assert stream.process(image, 0.0) is None
+    sighting = stream.process(image, 1.0)
+    assert sighting is not None
+    np.testing.assert_array_equal(*sighting.points[:2])
+
+
+def test_variants() -> None:
+    config = MatcherConfig()
+    assert variants(config, []) == {'ours': config}
+    found = variants(config, ['fp32', '512'])
+    assert list(found) == ['ours fp32', 'ours 512']
+    assert found['ours fp32'] == dataclasses.replace(config, precision='fp32')
+    assert found['ours 512'] == dataclasses.replace(config, max_keypoints=512)
+    assert variants(config, ['depth_confidence=-1'])['ours depth_confidence=-1'].depth_confidence == -1
+    assert variants(config, ['refinement=none'])['ours none'].refinement == 'none'
+    assert variants(config, ['weights=ours_light'])['ours_light'].weights == 'ours_light'
+    for words, message in ((['fp12'], '--compare fp12: give precisions'), (['fp32', 'fp32'], 'each may stand there once'),
+                           (['999999'], 'max_keypoints is 999999'), (['match_treshold=1'], 'did you mean match_threshold'),
+                           (['match_threshold=high'], 'must be a float'), (['depth_confidence=2'], 'must lie in'),
+                           (['backend=x'], 'unknown setting')):
+        with pytest.raises(ConfigError, match=message):
+            variants(config, words)
+
+
+def test_what_cannot_be_had_is_said_and_not_faked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(config: MatcherConfig) -> Opened:
+        if config.precision == 'fp8':
+            raise EngineError('no FP8 here')
+        return Opened(NullBackend(config.engine_spec('fp32')), 'null', 'only a null one' if config.precision == 'fp16' else '')
+
+    monkeypatch.setattr(methods, 'open_backend', opened)
+    world, notes = World(4), list[str]()
+    evaluator = Evaluator(world.frames, world.decode, Scene(world.timeline()), estimate_relative_pose, on_note=notes.append)
+    take = partial(evaluate_variants, baselines=[], evaluator=evaluator, strides=(1,), folder=tmp_path)
+    results = take(variants(MatcherConfig(), ['fp32', 'fp16', 'fp8']))
+    assert [result.name for result in results] == ['ours fp32', 'ours fp16']
+    assert not evaluator.interrupted
+    assert notes == ['ours fp16: only a null one', 'ours fp8 is unavailable: no FP8 here']
+    with pytest.raises(EngineError, match='no FP8 here'):
+        take(variants(MatcherConfig(), ['fp8']))
+
+
+def test_points_of_a_baseline_have_the_same_covariances_whether_they_are_timed_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(*given: Any) -> Any:
+        time.sleep(0.2)
+        return covariances_at(*given)
+
+    monkeypatch.setattr(methods, 'covariances_at', slowly)
+    rng = np.random.default_rng(0)
+    texture = cv2.GaussianBlur(rng.integers(0, 256, (160, 200), np.uint8), (0, 0), 1.5)
+    images = [np.ascontiguousarray(texture[:, shift:shift + 180]) for shift in range(4)]
+    timed, plain = Baseline('klt', 100).stream(), Baseline('klt', 100).stream()
+    for number, image in enumerate(images):
+        seen = timed.process(image, 0.1 * number, timed=number == 2), plain.process(image, 0.1 * number)
+        if number:
+            assert 0 < seen[0].cost.wall_ms < 200, 'they are not what the baseline costs'
+            assert np.isfinite(seen[1].points.covariances).all()
+            np.testing.assert_array_equal(seen[0].points.covariances, seen[1].points.covariances)

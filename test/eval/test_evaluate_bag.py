@@ -1,0 +1,433 @@
+"""evaluate_bag as users run it: real bags, whole and damaged, real reports, exit codes, Ctrl-C, and the real networks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+
+pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
+
+from support.evaluated_bags import (
+    HEIGHT,
+    PERIOD,
+    SMALL,
+    START,
+    TRUTH,
+    WIDTH,
+    figures,
+    launch,
+    make_bag,
+    masked,
+    no_pictures,
+    path_of,
+)
+from support.full_disks import FULL, room_for
+from support.schemas import violations
+
+from lightglue_trt_eval.cli.evaluate_bag import main
+from lightglue_trt_ros.core.cameras import Intrinsics
+from lightglue_trt_ros.core.images import gray_of
+from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.bag_storage import rosbags_modules
+from lightglue_trt_ros.datasets.sequence import IMAGE
+from lightglue_trt_ros.utils.files import own_output_folder
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> Callable[..., tuple[int, str, dict[str, Any]]]:
+    """Runs the command: exit code, all that it printed, report.json or nothing."""
+    def evaluate(*arguments: str | Path, pictures: bool = False) -> tuple[int, str, dict[str, Any]]:
+        out = tmp_path / 'out'
+        shutil.rmtree(out, ignore_errors=True)
+        with nullcontext() if pictures else no_pictures():
+            code = main([*map(str, arguments), '--out', str(out), *SMALL])
+        captured = capfd.readouterr()
+        assert 'Traceback' not in captured.err
+        report = out / 'report.json'
+        return code, captured.out + captured.err, json.loads(report.read_text()) if report.exists() else {}
+
+    return evaluate
+
+
+def test_a_bag_and_its_report(run: Any, tmp_path: Path) -> None:
+    bag = make_bag(tmp_path / 'bag', storage='mcap')
+    code, text, report = run(bag, '--baselines', 'sift,orb,klt', pictures=True)
+    assert code == 0, text
+    assert [matcher['name'] for matcher in report['matchers']] == ['ours', 'SIFT', 'ORB', 'KLT']
+    assert report['recording'] | {'frames': 8, 'width': WIDTH, 'height': HEIGHT} == report['recording']
+    assert report['notes'] == []
+    assert violations('report', report) == []
+    assert set(report['wall_s']) >= {'reading', 'inference', 'baselines', 'estimating', 'report'}
+    assert report['peak_memory_mib'] > 50
+    files = {path.name for path in (tmp_path / 'out').iterdir()}
+    assert {'report.json', 'report.html'} < files
+    assert any(name.endswith('.png') for name in files)
+    klt = report['matchers'][3]
+    assert klt['summary']['1']['precision@1'] > 95
+    assert klt['summary']['1']['inlier_ratio'] > 95
+    assert len(klt['pairs']['2']['frame']) == 3
+    again = run(bag, '--baselines', 'sift,orb,klt')[2]
+    assert figures(again) == figures(report), 'the same bag twice gives the same figures'
+
+
+def test_the_calibration_that_was_used_is_told_with_its_source(run: Any, tmp_path: Path) -> None:
+    code, text, report = run(make_bag(tmp_path / 'bag'), '--strides', '1')
+    assert code == 0, text
+    assert report['recording']['calibration_source'] == 'CameraInfo on /camera/camera_info'
+    assert 'camera: plumb_bob, fx 110.0, fy 110.0; from CameraInfo on /camera/camera_info' in text
+    assert text.index('; from CameraInfo') < text.index('ours')
+    page = (tmp_path / 'out' / 'report.html').read_text()
+    assert 'calibration from' in page
+    assert 'CameraInfo on /camera/camera_info' in page
+    calib = tmp_path / 'calib.yaml'
+    calib.write_text(f'model: pinhole\nwidth: {WIDTH}\nheight: {HEIGHT}\nfx: 110\nfy: 110\ncx: 64\ncy: 48\ndist: []\n')
+    assert str(calib) in run(tmp_path / 'bag', '--camera', calib, '--strides', '1')[2]['recording']['calibration_source']
+
+
+def test_image_bits_give_the_figures_of_the_same_pictures(run: Any, tmp_path: Path) -> None:
+    plain, dark = make_bag(tmp_path / 'plain'), tmp_path / 'dark'
+    (dark / 'images').mkdir(parents=True)
+    stamps = []
+    for number, frame in enumerate(open_recording(plain).frames()):
+        assert cv2.imwrite(str(dark / 'images' / f'{number}.png'), gray_of(frame.load()).astype(np.uint16) << 4)
+        stamps.append(f'{frame.stamp_ns / 1e9:.9f}\n')
+    (dark / 'timestamps.txt').write_text(''.join(stamps))
+    expected = run(plain, '--baselines', 'sift', '--strides', '1')[2]['matchers'][1]['pairs']['1']['matches']
+    code, text, report = run(dark, '--baselines', 'sift', '--strides', '1', '--image-bits', '12')
+    assert code == 0, text
+    assert report['matchers'][1]['pairs']['1']['matches'] == expected
+    assert report['recording']['image_bits'] == 12
+    assert violations('report', report) == []
+    report = run(dark, '--baselines', 'sift', '--strides', '1')[2]
+    assert report['matchers'][1]['pairs']['1']['matches'] != expected
+    assert any('give --image-bits 12' in note for note in report['notes'])
+
+
+def test_the_gate_sets_the_exit_code(run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    bag = make_bag(tmp_path / 'bag')
+    assert run(bag, '--fail-under', 'matches=64', '--fail-under', 'stride2.matches=64')[0] == 0
+    code, text, report = run(bag, '--fail-under', 'matches=65', '--fail-under', 'pose_auc@10=99.9', '--fail-under', 'matches=10')
+    assert code == 1
+    assert text.count('required') == 2
+    assert 'matches of ours is 64' in text
+    assert report, 'the report is written all the same'
+    for words in (['--fail-under', 'matchs=3'], ['--fail-under', 'matches'], ['--strides', '0'], ['--baselines', 'surf'],
+                  ['--height', '96'], ['--max-frames', '1'], ['--rate', '-1']):
+        with pytest.raises(SystemExit) as usage:
+            main([str(bag), *words])
+        assert usage.value.code == 2
+    assert 'did you mean matches?' in capfd.readouterr().err
+
+
+def test_compared_settings_share_a_report(run: Any, tmp_path: Path) -> None:
+    code, text, report = run(make_bag(tmp_path / 'bag'), '--compare', 'fp32', 'fp16,32')
+    assert code == 0, text
+    assert [matcher['name'] for matcher in report['matchers']] == ['ours fp32', 'ours fp16', 'ours 32']
+    assert report['matchers'][1]['summary']['1']['retention'] == 100
+    assert report['matchers'][2]['summary']['1']['count_ratio'] == 50
+    code, text, _ = run(tmp_path / 'bag', '--compare', 'fp12')
+    assert code == 1
+    assert '--compare fp12: give precisions' in text
+
+
+def test_two_runs_do_not_write_one_report(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> None:
+    make_bag(tmp_path / 'bag')
+    out, words = tmp_path / 'out', [str(tmp_path / 'bag'), '--out', str(tmp_path / 'out'), *SMALL]
+    with own_output_folder(out):
+        assert main(words) == 1
+    assert capfd.readouterr().err == f'evaluate_bag: another run writes to {out}: wait for it, or name another folder with --out\n'
+    assert not list(out.iterdir())
+    replaced = f'evaluate_bag: {out} has the report of an earlier run, which this one replaces at its end\n'
+    for earlier in (False, True):
+        with no_pictures():
+            assert main(words) == 0
+        assert (replaced in capfd.readouterr().out) == earlier
+
+
+def test_options_take_their_own_words_alone(run: Any, tmp_path: Path) -> None:
+    bag = make_bag(tmp_path / 'bag')
+    for words in (['--baselines', 'sift', 'orb', bag], [bag, '--baselines', 'sift,orb']):
+        code, text, report = run(*words)
+        assert code == 0, text
+        assert [matcher['name'] for matcher in report['matchers']] == ['ours', 'SIFT', 'ORB']
+    code, text, report = run('--compare', 'fp32', 'weights=ours_light', make_bag(tmp_path / 'two', 2))
+    assert code == 0, text
+    assert [matcher['name'] for matcher in report['matchers']] == ['ours fp32', 'ours_light']
+    assert 'note: stride 2 has no pairs: no two of 2 frames are that far apart' in text
+    assert 'stride 2: no pairs' in text
+    for words in (['--baselines', 'surf', str(bag)], [str(bag), '--baselines']):
+        with pytest.raises(SystemExit) as usage:
+            main(words)
+        assert usage.value.code == 2
+
+
+def test_a_mask_holds_for_all_matchers(run: Any, tmp_path: Path) -> None:
+    bag = make_bag(tmp_path / 'bag')
+    plain, hidden = (run(bag, '--baselines', 'sift', 'orb', 'klt', *more)[2] for more in ((), ('--mask', masked(tmp_path))))
+    for before, after in zip(plain['matchers'], hidden['matchers'], strict=True):
+        assert 0.2 < after['summary']['1']['matches'] / before['summary']['1']['matches'] < 0.9, after['name']
+    cv2.imwrite(str(tmp_path / 'mask.png'), np.ones((10, 10), np.uint8))
+    code, text, report = run(bag, '--mask', tmp_path / 'mask.png')
+    assert (code, report) == (1, {})
+    assert text.endswith(f"mask.png is 10x10, the images are {WIDTH}x{HEIGHT}: a mask has their size, or the engine's 128x96\n")
+
+
+def test_frames_are_degraded_for_every_matcher_alike(run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    bag = make_bag(tmp_path / 'bag')
+    plain = run(bag, '--baselines', 'sift', 'orb')[2]
+    code, text, report = run(bag, '--baselines', 'sift', 'orb', '--degrade', 'dim')
+    assert code == 0
+    assert 'degraded, dim: Three tenths of the light' in text
+    assert report['recording']['degraded'] == 'dim'
+    for before, after in zip(plain['matchers'][1:], report['matchers'][1:], strict=True):
+        assert before['pairs']['1']['matches'] != after['pairs']['1']['matches'], before['name']
+    assert report['matchers'][1]['pairs'] == run(bag, '--baselines', 'sift', 'orb', '--degrade', 'dim')[2]['matchers'][1]['pairs']
+    with pytest.raises(SystemExit):
+        main([str(bag), '--degrade', 'dim', '--live'])
+    assert 'leave out --live' in capfd.readouterr().err
+
+
+def test_several_degradations_are_named_with_their_figures(run: Any, tmp_path: Path) -> None:
+    bag = make_bag(tmp_path / 'bag')
+    code, text, report = run(bag, '--baselines', 'klt', '--degrade', 'dots,border', '--strides', '1')
+    assert code == 0, text
+    assert report['recording']['degraded'] == 'dots,border'
+    assert violations('report', report) == []
+    notes = [note.partition(': ')[0] for note in report['notes']]
+    assert notes[:2] == ['every frame is degraded, dots', 'every frame is degraded, border']
+    plain = run(bag, '--baselines', 'klt', '--strides', '1')[2]
+    for key in ('step_m', 'frame'):
+        assert report['matchers'][1]['pairs']['1'][key] == plain['matchers'][1]['pairs']['1'][key], 'poses stay'
+
+
+def test_the_ground_truth_of_a_standing_camera_is_one_pose(run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    bag = make_bag(tmp_path / 'bag')
+    code, text, report = run(bag, '--baselines', 'klt', '--degrade', 'person', '--strides', '1')
+    assert code == 0, text
+    assert report['recording']['truth'] == 'the camera stands, by --degrade person'
+    klt = report['matchers'][1]
+    assert klt['pairs']['1']['step_m'] == [0] * 7
+    assert klt['summary']['1']['rotation_auc@2'] > 80
+    assert 'pose_auc@10' not in klt['summary']['1']
+    for words, message in ((('person', '--depth'), 'the camera stands'), (('person', '--truth', 'poses.txt'), 'the camera stands'),
+                           (('dots,wind',), "'wind' is none of blur, dim")):
+        with pytest.raises(SystemExit):
+            main([str(bag), '--degrade', *words])
+        assert message in capfd.readouterr().err
+    with pytest.raises(SystemExit):
+        main(['--help'])
+    assert 'rain: Drops on the lens, which change slowly.\n' in capfd.readouterr().out
+
+
+def test_max_frames(run: Any, tmp_path: Path) -> None:
+    report = run(make_bag(tmp_path / 'bag'), '--max-frames', '4')[2]
+    assert report['matchers'][0]['pairs']['1']['frame'] == [1, 2, 3]
+
+
+def cut(path: Path, share: float) -> None:
+    os.truncate(path, int(share * path.stat().st_size))
+
+
+@pytest.mark.parametrize('storage', ['sqlite3', 'mcap'])
+def test_a_truncated_bag_is_evaluated_as_far_as_it_goes(run: Any, tmp_path: Path, storage: str) -> None:
+    bag = make_bag(tmp_path / 'bag', 20, storage=storage)
+    cut(next(path for path in bag.iterdir() if path.suffix in ('.db3', '.mcap')), 0.6)
+    code, text, report = run(bag)
+    assert code == 0, text
+    pairs = report['matchers'][0]['pairs']['1']['frame']
+    assert 5 < len(pairs) < 19
+    assert any('lost' in note or 'breaks off' in note for note in report['notes']), report['notes']
+
+
+@pytest.mark.parametrize('storage', ['sqlite3', 'mcap'])
+def test_a_bag_without_index_is_evaluated(run: Any, tmp_path: Path, storage: str) -> None:
+    bag = make_bag(tmp_path / 'bag', storage=storage)
+    (bag / 'metadata.yaml').unlink()
+    code, text, report = run(bag)
+    assert code == 0, text
+    assert len(report['matchers'][0]['pairs']['1']['frame']) == 7
+
+
+def test_a_missing_topic_is_told_with_what_there_is(run: Any, tmp_path: Path) -> None:
+    bag = make_bag(tmp_path / 'bag')
+    code, text, report = run(bag, '--image-topic', '/left/image_raw')
+    assert (code, report) == (1, {})
+    assert '/left/image_raw' in text
+    assert '/camera/image_raw (sensor_msgs/msg/Image, 8 messages)' in text
+    code, text, _ = run(bag, '--truth-topic', '/odom')
+    assert code == 1
+    assert TRUTH in text
+
+
+def test_without_intrinsics_only_statistics_remain(run: Any, tmp_path: Path) -> None:
+    code, text, report = run(make_bag(tmp_path / 'bag', intrinsics=None))
+    assert code == 0, text
+    summary = report['matchers'][0]['summary']['1']
+    assert summary['matches'] == 64
+    assert not any(name.startswith(('pose', 'precision', 'ate')) for name in summary)
+    assert any('no intrinsics in the recording; give --camera' in note and 'Left out' in note for note in report['notes'])
+    assert report['recording']['left_out'] == ['no intrinsics in the recording']
+    calib = tmp_path / 'calib.yaml'
+    calib.write_text(f'model: pinhole\nwidth: {WIDTH}\nheight: {HEIGHT}\nfx: 110\nfy: 110\ncx: 64\ncy: 48\ndist: []\n')
+    assert 'pose_auc@10' in run(tmp_path / 'bag', '--camera', calib)[2]['matchers'][0]['summary']['2']
+    calib.write_text(calib.read_text().replace(str(WIDTH), '640'))
+    code, text, _ = run(tmp_path / 'bag', '--camera', calib)
+    assert code == 1
+    assert '640x96' in text
+
+
+def test_truth_that_does_not_overlap_prints_both_ranges(run: Any, tmp_path: Path) -> None:
+    late = path_of(8, START + 500 * 10**9)
+    code, text, report = run(make_bag(tmp_path / 'bag', truth=late))
+    assert code == 0, 'recorded, but not asked for: the rest is evaluated'
+    assert '1700000500.000' in report['notes'][0]
+    assert '1700000000.000' in report['notes'][0]
+    assert 'pose_auc@10' not in report['matchers'][0]['summary']['1']
+    assert 'inlier_ratio' in report['matchers'][0]['summary']['1']
+    file = tmp_path / 'truth.txt'
+    file.write_text(''.join(f'{1_700_000_500 + number} 0 0 0 0 0 0 1\n' for number in range(5)))
+    code, text, report = run(tmp_path / 'bag', '--truth', file)
+    assert (code, report) == (1, {})
+    assert '1700000500.000 to 1700000504.000' in text
+    assert '1700000000.000 to 1700000000.700' in text
+
+
+def test_frames_out_of_order_are_told(run: Any, tmp_path: Path) -> None:
+    stamps = [START + PERIOD * number for number in (0, 1, 2, 4, 3, 5, 6, 7)]
+    code, text, report = run(make_bag(tmp_path / 'bag', stamps=stamps))
+    assert code == 0, text
+    assert any('out of order' in note for note in report['notes'])
+    numbers = report['matchers'][0]['pairs']['1']['stamp']
+    assert numbers == sorted(numbers)
+
+
+@pytest.mark.parametrize('compressed', ['jpeg', 'png'])
+def test_a_corrupt_image_in_the_middle_costs_that_image(run: Any, tmp_path: Path, compressed: str) -> None:
+    bag = make_bag(tmp_path / 'bag', compressed=compressed)
+    with sqlite3.connect(next(bag.glob('*.db3'))) as database:
+        topic, = database.execute("SELECT id FROM topics WHERE name = '/camera/image_raw/compressed'").fetchone()
+        rows = database.execute('SELECT id, data FROM messages WHERE topic_id = ? ORDER BY id', (topic,)).fetchall()
+        number, data = rows[4]
+        database.execute('UPDATE messages SET data = ? WHERE id = ?', (data[:-400] + b'\0' * 400, number))
+    code, text, report = run(bag)
+    assert code == 0, text
+    pairs = report['matchers'][0]['pairs']['1']
+    assert list(zip(pairs['reference_frame'], pairs['frame'], strict=True)) == [(0, 1), (1, 2), (2, 3), (3, 5), (5, 6), (6, 7)]
+    assert sum('frame 4' in note for note in report['notes']) == 1
+
+
+def test_a_change_of_resolution_is_told(run: Any, tmp_path: Path) -> None:
+    code, text, report = run(make_bag(tmp_path / 'bag', sizes={5: (48, 64), 6: (48, 64), 7: (48, 64)}))
+    assert code == 0, text
+    assert report['matchers'][0]['pairs']['1']['frame'] == [1, 2, 3, 4, 6, 7]
+    assert ['first to 64x48 with frame 5' in note for note in report['notes']] == [True]
+
+
+@pytest.mark.parametrize('count', [0, 1])
+def test_a_bag_without_two_images_is_an_error(run: Any, tmp_path: Path, count: int) -> None:
+    if count:
+        make_bag(tmp_path / 'bag', count)
+    else:
+        rosbag2, store = rosbags_modules()
+        with rosbag2.Writer(tmp_path / 'bag', version=8) as writer:
+            writer.add_connection('/camera/image_raw', IMAGE, typestore=store)
+    code, text, report = run(tmp_path / 'bag')
+    assert (code, report) == (1, {})
+    assert ('matching takes two' if count else '/camera/image_raw') in text
+
+
+def test_no_bag_and_no_place_for_the_report(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> None:
+    assert main([str(tmp_path / 'nothing'), '--out', str(tmp_path / 'out')]) == 1
+    assert 'nothing does not exist' in capfd.readouterr().err
+    (tmp_path / 'file').touch()
+    started = time.monotonic()
+    assert main([str(make_bag(tmp_path / 'bag')), '--out', str(tmp_path / 'file' / 'out')]) == 1
+    assert 'cannot write to' in capfd.readouterr().err
+    assert time.monotonic() - started < 5, 'it is known before the work'
+
+
+def test_a_full_disk_leaves_no_report_without_its_page(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> None:
+    bag, out = make_bag(tmp_path / 'bag'), tmp_path / 'out'
+    with room_for(60_000):
+        assert main([str(bag), '--out', str(out), *SMALL]) == 1
+    assert f'{out} cannot be written ({FULL}), and nothing was: choose another output folder' in capfd.readouterr().err
+    assert not list(out.iterdir())
+
+
+def test_memory_does_not_grow_with_the_recording(run: Any, tmp_path: Path) -> None:
+    """Held images would be 110 kB a frame, 2.2 MB in all."""
+    import gc
+    import tracemalloc
+    height, width = 3 * HEIGHT, 3 * WIDTH
+    camera = Intrinsics(width, height, np.array([[330.0, 0, 192], [0, 330.0, 144], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
+    peaks: list[int] = []
+    for count in (4, 10, 30):  # the first one imports
+        bag = make_bag(tmp_path / f'bag{count}', count, sizes=dict.fromkeys(range(count), (height, width)), intrinsics=camera)
+        gc.collect()
+        tracemalloc.start()
+        assert run(bag)[0] == 0
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[2] - peaks[1] < 20 * height * width // 2, peaks
+
+
+def test_ctrl_c_leaves_a_report_of_what_was_done(tmp_path: Path) -> None:
+    bag = make_bag(tmp_path / 'bag', 400)
+    process = launch(bag, '--out', tmp_path / 'out', *SMALL)
+    try:
+        while 'ours: ' not in (process.stdout.readline() or 'ours: '):
+            pass
+        time.sleep(2.0)
+    finally:
+        process.send_signal(signal.SIGINT)
+        text = process.communicate(timeout=60)[0]
+    assert process.returncode == 130, text
+    assert 'Traceback' not in text
+    report = json.loads((tmp_path / 'out' / 'report.json').read_text())
+    assert report['interrupted']
+    assert 0 < len(report['matchers'][0]['pairs']['1']['frame']) == report['covered'] - 1 < 399
+    assert f'the figures cover the first {report["covered"]} of 400 frames' in text
+    assert (tmp_path / 'out' / 'report.html').exists()
+
+
+def test_real_networks_on_a_real_sequence(tmp_path: Path, shared_data: Path) -> None:
+    process = launch(shared_data / 'kitti_short_1', '--max-frames', '5', '--height', '160', '--width', '528',
+                     '--max-keypoints', '512', '--strides', '1,2', '--baselines', 'sift', '--compare', 'fp32', 'fp8',
+                     '--backend', 'onnxruntime', '--refinement', 'none', '--fail-under', 'pose_auc@10=60',
+                     '--out', tmp_path / 'out')
+    text = process.communicate(timeout=60)[0]
+    assert process.returncode == 0, text
+    report = json.loads((tmp_path / 'out' / 'report.json').read_text())
+    assert [matcher['name'] for matcher in report['matchers']] == ['ours fp32', 'SIFT']
+    assert any('ours fp8 is unavailable' in note for note in report['notes'])
+    summary = report['matchers'][0]['summary']['1']
+    assert summary['precision@3'] > 80
+    assert summary['forward_backward'] > 85
+    assert summary['rpe_deg'] < 0.5
+    assert 0 <= summary['layers'] <= 6
+
+
+@pytest.mark.ros
+def test_a_node_that_does_not_start_leaves_the_offline_report(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip('rclpy', reason='rclpy is not installed: nothing is evaluated live')
+    monkeypatch.setenv('LIGHTGLUE_TRT_CACHE', str(tmp_path))  # no weights there
+    code, text, report = run(make_bag(tmp_path / 'bag'), '--live', '--weights', 'magicleap')
+    assert code == 1
+    assert 'evaluate_bag: live: the node is not active: ' in text
+    assert 'fetch_weights' in text
+    assert [matcher['name'] for matcher in report['matchers']] == ['ours']
+    assert any('not active' in note for note in report['notes'])

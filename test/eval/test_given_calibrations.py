@@ -1,0 +1,106 @@
+"""Calibration files that the user names for a recording: --camera and --camera-in-body, for raw and rectified images and pairs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
+
+from support.evaluated_bags import CAMERA, HEIGHT, WIDTH, make_bag
+
+from lightglue_trt_eval.options import OWN_RIGHT_IMAGES, EvaluationOptions
+from lightglue_trt_eval.predict.scene import Scene, named_pair, open_scene
+from lightglue_trt_ros.core.cameras import Intrinsics, distortion_model
+from lightglue_trt_ros.datasets.bag import open_recording, stereo_recording
+from lightglue_trt_ros.utils.errors import BagError
+
+D = [-0.28, 0.07, 0.001, -0.002]
+ROS = (f'image_width: {WIDTH}\nimage_height: {HEIGHT}\ncamera_matrix:\n  data: [120, 0, 66, 0, 120, 50, 0, 0, 1]\n'
+       f'distortion_model: plumb_bob\ndistortion_coefficients:\n  data: {D}\n')
+P = 'projection_matrix:\n  data: [110, 0, 64, 0, 0, 110, 48, 0, 0, 0, 1, 0]\n'
+BODY = np.array([[0.0, -1, 0, 0.5], [1, 0, 0, 0.25], [0, 0, 1, -0.125], [0, 0, 0, 1]])
+
+
+def of_chain(extra: str = '', fx: float = 110.0) -> str:
+    return (f'  camera_model: pinhole\n  intrinsics: [{fx}, 110.0, 64, 48]\n  distortion_model: radtan\n  distortion_coeffs: {D}\n'
+            f'  resolution: [{WIDTH}, {HEIGHT}]\n{extra}')
+
+
+def scene_of(bag: Path, topic: str | None = None, **options: Path) -> tuple[Scene, list[str]]:
+    notes: list[str] = []
+    scene = open_scene(open_recording(bag, topic), EvaluationOptions(image_topic=topic, **options), notes.append)[0]
+    return scene, notes
+
+
+@pytest.fixture
+def rectified(tmp_path: Path) -> Path:
+    return make_bag(tmp_path / 'rectified', 3, intrinsics=None, image_topic='/camera/image_rect')
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / 'calibration.yaml'
+
+
+def test_projection_matrix_is_taken_for_a_rectified_topic(rectified: Path, tmp_path: Path, file: Path) -> None:
+    file.write_text(ROS + P)
+    scene, notes = scene_of(rectified, camera=file)
+    assert scene.intrinsics is not None
+    assert np.array_equal(scene.intrinsics.k, CAMERA.k)
+    assert distortion_model(scene.intrinsics) is None
+    assert notes == []
+    raw, _ = scene_of(make_bag(tmp_path / 'raw', 3), camera=file)
+    assert raw.intrinsics is not None
+    assert (raw.intrinsics.k[0, 0], raw.intrinsics.d.tolist()) == (120, D)
+    file.write_text(ROS)
+    with pytest.raises(BagError, match=rf'{file}: it has no projection_matrix'):
+        scene_of(rectified, camera=file)
+
+
+def test_distortion_of_a_rectified_topic_is_noted(rectified: Path, tmp_path: Path, file: Path) -> None:
+    file.write_text(f'cam0:\n{of_chain()}')
+    scene, notes = scene_of(rectified, camera=file)
+    assert scene.intrinsics is not None
+    assert scene.intrinsics.d.tolist() == D
+    assert any(f'{file}, cam0 has distortion, and the images on /camera/image_rect are rectified' in note for note in notes)
+    assert scene_of(make_bag(tmp_path / 'raw', 3), camera=file)[1] == []
+
+
+def test_pose_in_the_body_moves_the_ground_truth_or_is_refused(tmp_path: Path, file: Path) -> None:
+    bag = make_bag(tmp_path / 'bag', 3)
+    plain = scene_of(bag)[0].poses
+    file.write_text(f'cam0:\n{of_chain(f"  T_cam_imu: {np.linalg.inv(BODY).tolist()}")}\ncam1:\n{of_chain()}')
+    moved = scene_of(bag, camera_in_body=Path(f'{file}:cam0'))[0].poses
+    assert plain is not None
+    assert moved is not None
+    np.testing.assert_allclose(moved, plain @ BODY, atol=1e-12)
+    for choice, message in ((file, 'cam0, cam1: choose one'), (f'{file}:cam1', 'cam1 does not say where the camera is')):
+        with pytest.raises(BagError, match=message):
+            scene_of(bag, camera_in_body=Path(choice))
+
+
+def test_chain_of_two_cameras_calibrates_a_pair(tmp_path: Path, file: Path) -> None:
+    """cam0 is the left camera, cam1 the right one; without --stereo one has to be chosen."""
+    images = [(1_700_000_000 * 10**9 + number * 10**8, np.full((HEIGHT, WIDTH), number, np.uint8)) for number in range(3)]
+    wrong = Intrinsics(WIDTH, HEIGHT, CAMERA.k * [[2], [2], [1]], 'plumb_bob', np.zeros(5))
+    bag = make_bag(tmp_path / 'bag', 3, intrinsics=wrong, right=(images, wrong))
+    right_in_left = np.eye(4)
+    right_in_left[0, 3] = 0.11
+    file.write_text(f'cam0:\n{of_chain()}cam1:\n{of_chain(f"  T_cn_cnm1: {np.linalg.inv(right_in_left).tolist()}", 111.0)}\n')
+    left = open_recording(bag, '/camera/image_raw')
+    options = EvaluationOptions(camera=file, right_topic='/camera_right/image_raw')
+    rig = stereo_recording(left, options.right_topic, named_pair(options, left)).rig
+    assert rig.baseline_m == pytest.approx(0.11)
+    assert (rig.left.k[0, 0], rig.right.k[0, 0]) == (110, 111)
+    scene = open_scene(left, options, [].append)[0]
+    assert scene.intrinsics is not None
+    assert (scene.intrinsics.k[0, 0], scene.intrinsics.d.tolist()) == (110, D)
+    with pytest.raises(BagError, match=f'choose one, as {file}:cam0'):
+        scene_of(bag, '/camera/image_raw', camera=file)
+    alone = EvaluationOptions(camera=Path(f'{file}:cam1'), right_topic=OWN_RIGHT_IMAGES)
+    assert named_pair(alone, left) is None
+    with pytest.raises(BagError, match='the CameraInfos have no baseline'):
+        stereo_recording(left, '/camera_right/image_raw', named_pair(alone, left))

@@ -1,0 +1,366 @@
+"""One pass for all variants and strides gives what each variant gives alone, on the real networks; and asks them once."""
+
+from __future__ import annotations
+
+import logging
+import weakref
+from collections import Counter
+from contextlib import closing
+from dataclasses import fields, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from support.emulated_device import EmulatedGpu, EmulatedTensorRT
+from support.evaluated_streams import evaluated_beside_the_node
+from support.networks import Remembered, light, photo
+from support.written_plans import written_plans
+
+from lightglue_trt_eval import recording_pass as predict
+from lightglue_trt_eval.evaluate import evaluate_variants
+from lightglue_trt_eval.options import variants
+from lightglue_trt_eval.predict import methods
+from lightglue_trt_eval.predict.methods import Baseline, OurMethod, by_networks, open_methods
+from lightglue_trt_eval.predict.scene import Scene, Timeline
+from lightglue_trt_eval.predict.shared_networks import SharedNetworks
+from lightglue_trt_eval.recording_pass import Evaluator
+from lightglue_trt_eval.report.summary import coverage
+from lightglue_trt_eval.score.metrics import Evaluation, MatcherResult
+from lightglue_trt_ros.backends import tensorrt
+from lightglue_trt_ros.core import frame_matcher as frontend
+from lightglue_trt_ros.core.cameras import Intrinsics
+from lightglue_trt_ros.core.config import MatcherConfig
+from lightglue_trt_ros.core.early_exit import EarlyExits
+from lightglue_trt_ros.core.types import HostFeatures, Matches, Thresholds
+from lightglue_trt_ros.datasets.sequence import Frame
+from lightglue_trt_ros.engines.selection import Opened, open_backend
+from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
+from lightglue_trt_ros.utils.errors import EngineError
+
+pytest.importorskip('onnxruntime', reason='the networks run in ONNX Runtime')
+
+pytestmark = pytest.mark.networks
+
+HEIGHT, WIDTH, COUNT = 96, 128, 9
+CONFIG = MatcherConfig(backend='onnxruntime', weights='ours_light', image_height=HEIGHT, image_width=WIDTH, max_keypoints=128)
+CAMERA = Intrinsics(WIDTH, HEIGHT, np.array([[110.0, 0, 64], [0, 110.0, 48], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
+PLACED = tuple(f'refinement={way}' for way in next(
+    field for field in fields(MatcherConfig) if field.name == 'refinement').metadata['choices'])
+THRESHOLDS = ('match_threshold=0.6', 'depth_confidence=0.5', 'depth_confidence=-1', 'detection_threshold=0.01')
+STRIDES = (1, 2, 4)
+EXITS = EarlyExits((2, 4))  # of engines on the emulated GPU
+
+
+@cache
+def opened_once(weights: str, max_keypoints: int) -> tuple[Opened, Remembered]:
+    opened = open_backend(replace(CONFIG, weights=weights, max_keypoints=max_keypoints))
+    return opened, Remembered(opened.backend)
+
+
+class Answering:
+    """A backend that all tests share: what it was asked before, it answers again, with features that are new objects."""
+
+    def __init__(self, backend: Remembered) -> None:
+        self.backend, self.closed = backend, False
+        self.spec, self.early_exits, self.description = backend.spec, backend.early_exits, backend.description
+        self.score_calibration = backend.score_calibration
+
+    def extract(self, image: np.ndarray, mask: np.ndarray | None = None) -> HostFeatures:
+        assert mask is None
+        assert not self.closed
+        return replace(self.backend.extract(image))
+
+    def match(self, reference: HostFeatures, current: HostFeatures, thresholds: Thresholds) -> Matches:
+        assert not self.closed
+        return self.backend.match(reference, current, thresholds)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def answering(config: MatcherConfig) -> Opened:
+    """As `open_backend`."""
+    opened, backend = opened_once(config.weights, config.max_keypoints)
+    return opened._replace(backend=Answering(backend))
+
+
+@pytest.fixture(autouse=True)
+def networks_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(methods, 'open_backend', answering)
+
+
+class Counting:
+    """A backend that counts what it is asked, and, with `feature_sets`, holds as few features of a camera as a GPU does.
+
+    It has no exit before the first layer, whose tries would count.
+    """
+
+    def __init__(self, inner: Any, feature_sets: int = 0) -> None:
+        self.inner, self.asked = inner, Counter[str]()
+        self.spec, self.early_exits = inner.spec, EarlyExits(inner.early_exits.after_layers)
+        self.description, self.score_calibration = inner.description, inner.score_calibration
+        self.camera, self.held = 0, dict[int, list[Any]]()
+        if feature_sets:
+            self.feature_sets = feature_sets
+
+    def select_camera(self, camera: int) -> None:
+        self.camera = camera
+
+    def extract(self, image: np.ndarray, mask: np.ndarray | None = None) -> HostFeatures:
+        held = [ref for ref in self.held.get(self.camera, []) if ref() is not None]
+        assert len(held) < getattr(self, 'feature_sets', COUNT)
+        self.asked['extract'] += 1
+        features = self.inner.extract(image, mask)
+        self.held[self.camera] = [*held, weakref.ref(features)]
+        return features
+
+    def match(self, reference: Any, current: Any, thresholds: Thresholds) -> Matches:
+        self.asked['match'] += 1
+        return self.inner.match(reference, current, thresholds)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+@pytest.fixture(scope='module')
+def frames() -> list[np.ndarray]:
+    """A camera that goes sideways over a photograph."""
+    scene = photo('coffee', 2 * HEIGHT, 3 * WIDTH)
+    return [np.ascontiguousarray(scene[40:40 + HEIGHT, 20 + 5 * k:20 + 5 * k + WIDTH]) for k in range(COUNT)]
+
+
+def recording(images: list[np.ndarray]) -> tuple[Any, Any, Scene]:
+    """The frames, how they are decoded, and what is known about them."""
+    poses = np.tile(np.eye(4), (COUNT, 1, 1))
+    poses[:, 0, 3] = 0.1 * np.arange(COUNT)
+    recorded = [Frame(k * 10**8, k * 10**8, lambda k=k: images[k], number=k) for k in range(COUNT)]
+    return lambda: recorded, lambda image: image.copy(), Scene(Timeline.of(recorded, 1.0), CAMERA, poses)
+
+
+def evaluated(images: list[np.ndarray], taking_part: list[Any], strides: tuple[int, ...] = STRIDES) -> list[MatcherResult]:
+    evaluator = Evaluator(*recording(images), estimate_relative_pose)
+    found = evaluator.run(taking_part, strides)
+    assert not evaluator.interrupted
+    return found
+
+
+def figures(result: MatcherResult, strides: tuple[int, ...] = STRIDES) -> list[Any]:
+    """All but times, and what compares with another one."""
+    pairs = {stride: [replace(pair, retention=None, agreement_f1=None, count_ratio=None) for pair in result.pairs[stride]]
+             for stride in strides}
+    return [pairs, result.track_lengths, result.forward_backward, result.odometry.figures, [
+        (drawn.frames, drawn.badness, drawn.why) for drawn in result.worst_pairs]]
+
+
+def test_variants_together_are_what_each_is_alone(frames: list[np.ndarray]) -> None:
+    wanted = variants(CONFIG, (*PLACED, *THRESHOLDS))
+    frontends, warning = open_methods(wanted)
+    assert warning == ''
+    together = evaluated(frames, [*frontends, Baseline('sift', 128), Baseline('klt', 128)])
+    assert [result.name for result in together] == [*wanted, 'SIFT', 'KLT']
+    first = next(iter(wanted))
+    described = {result.name: result.description for result in together}
+    assert described['ours none'] == f'as {first}, but refinement none'
+    assert described['ours match_threshold=0.6'] == f'as {first}, but match threshold 0.6'
+    layers = {result.name: result.summary()['layers'] for result in together[:len(wanted)]}
+    assert layers['ours depth_confidence=0.5'] < layers['ours depth_confidence=-1'], 'they do stop at different exits'
+    with closing(answering(CONFIG).backend) as backend:
+        for result, config in zip(together, wanted.values(), strict=False):
+            networks = SharedNetworks(backend, [config])
+            (alone,) = evaluated(frames, [OurMethod(result.name, networks, config)])
+            assert figures(alone) == figures(result), result.name
+            for stride in STRIDES[1:]:  # and stride by stride, where nothing was seen before
+                (single,) = evaluated(frames, [OurMethod(result.name, networks, config)], (stride,))
+                assert single.pairs[stride] == [replace(pair, retention=None, agreement_f1=None, count_ratio=None)
+                                                for pair in result.pairs[stride]]
+    for result, key in zip(together[len(wanted):], ('sift', 'klt'), strict=True):
+        (alone,) = evaluated(frames, [Baseline(key, 128)])
+        assert figures(alone) == figures(result)
+
+
+def test_margins_of_masks_share_no_networks() -> None:
+    """The features of a frame differ by it."""
+    wanted = variants(CONFIG, ('mask_margin=0', 'mask_margin=4', 'refinement=none'))
+    assert [[*group] for group in by_networks(wanted)] == [['ours mask_margin=0'], ['ours mask_margin=4', 'ours none']]
+
+
+def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray], tmp_path: Path,
+                                                         monkeypatch: pytest.MonkeyPatch,
+                                                         caplog: pytest.LogCaptureFixture) -> None:
+    wanted = variants(CONFIG, ('refinement=patches', '64', 'refinement=none', 'weights=ours'))
+    together = [method for group in by_networks(wanted) for method in open_methods(group)[0]]
+    expected = {result.name: result for result in evaluated(frames, [*together, Baseline('klt', 128)])}
+    caplog.set_level(logging.INFO, 'lightglue_trt_eval')
+    open_now, most, notes = [0], [0], list[str]()
+
+    def opened(config: MatcherConfig) -> Opened:
+        found = answering(config)
+        open_now[0] += 1
+        most[0] = max(most[0], open_now[0])
+        close = found.backend.close
+
+        def closed() -> None:
+            open_now[0] -= not found.backend.closed
+            close()
+
+        found.backend.close = closed
+        return found
+
+    monkeypatch.setattr(methods, 'open_backend', opened)
+    evaluator = Evaluator(*recording(frames), estimate_relative_pose, on_note=notes.append)
+    results = evaluate_variants(wanted, [Baseline('klt', 128)], evaluator, STRIDES, tmp_path)
+    assert (evaluator.interrupted, evaluator.failure, notes, most[0], open_now[0]) == (False, '', [], 1, 0)
+    assert [result.name for result in results] == ['ours patches', 'ours 64', 'ours none', 'ours', 'KLT']
+    said = [each.getMessage() for each in caplog.records if each.name.endswith('evaluator')]  # not how far it is
+    assert [line.partition(':')[0] for line in said] == ['ours patches', 'ours none', 'KLT', 'ours 64', 'ours']
+    for result in results:
+        assert result.pairs == expected[result.name].pairs, 'what compares with the first one too'
+        assert figures(result) == figures(expected[result.name])
+    assert 0 < results[3].summary()['retention'] < 100
+
+
+def test_an_end_in_a_later_turn_says_what_it_covers(frames: list[np.ndarray], tmp_path: Path) -> None:
+    asked, notes = [0], list[str]()
+
+    def stopped() -> bool:
+        asked[0] += 1
+        return asked[0] > COUNT + 4
+
+    wanted = variants(CONFIG, ('128', '96', '64'))
+    evaluator = Evaluator(*recording(frames), estimate_relative_pose, stopped=stopped, on_note=notes.append)
+    results = evaluate_variants(wanted, [], evaluator, STRIDES, tmp_path)
+    assert [len(result.pairs[1]) for result in results] == [8, 3]
+    assert (evaluator.interrupted, evaluator.covered, notes) == (True, 4, ['ours 64: not begun'])
+    found = Evaluation({'frames': COUNT}, '', results, STRIDES, interrupted=True, covered=evaluator.covered)
+    assert coverage(found).startswith('Interrupted: the figures of ours 96 cover the first 4 of 9 frames (44 %), pairs: 3 of ')
+
+
+def test_placement_alone_leaves_the_matches_as_they_are(frames: list[np.ndarray]) -> None:
+    """Those of all layers: whether a pair needs any is seen in its refined points."""
+    frontends, _ = open_methods(variants(replace(CONFIG, depth_confidence=-1.0), (*PLACED, THRESHOLDS[0])))
+    _, *others, stricter = evaluated(frames, frontends)
+    for other in others:
+        compared = [other.summary(stride)[name] for stride in STRIDES for name in ('retention', 'agreement_f1', 'count_ratio')]
+        assert compared == [100.0] * 9
+    summary = stricter.summary()
+    assert summary['retention'] == pytest.approx(summary['count_ratio'], abs=1e-9), 'what remains is of the same matches'
+    assert summary['retention'] < 100
+
+
+@pytest.mark.parametrize('feature_sets', [0, 3])
+def test_each_frame_is_extracted_once_and_each_pair_matched_once(frames: list[np.ndarray], feature_sets: int,
+                                                                 monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(predict, 'TIMED_PAIRS', 0)
+    backend = Counting(answering(CONFIG).backend, feature_sets)
+    configs = variants(CONFIG, PLACED)
+    networks = SharedNetworks(backend, configs.values())
+    counted = evaluated(frames, [OurMethod(name, networks, config) for name, config in configs.items()])
+    backward = COUNT - 1
+    assert backend.asked['match'] == 8 + 4 + 2 + backward, 'every pair, and the consecutive ones back'
+    if not feature_sets:
+        assert backend.asked['extract'] == COUNT
+    else:  # each stride by itself
+        assert backend.asked['extract'] == 9 + 5 + 3
+        plain = SharedNetworks(Counting(backend.inner), configs.values())
+        expected = evaluated(frames, [OurMethod(name, plain, config) for name, config in configs.items()])
+        assert list(map(figures, counted)) == list(map(figures, expected))
+    backend.close()
+
+
+@pytest.mark.parametrize('feature_sets', [0, 3])
+def test_a_timed_frame_is_extracted_and_matched_for_each_variant(frames: list[np.ndarray], feature_sets: int) -> None:
+    backend, configs = Counting(open_backend(CONFIG).backend, feature_sets), variants(CONFIG, PLACED)
+    networks = SharedNetworks(backend, configs.values())
+    with closing(networks):
+        for result in evaluated(frames, [OurMethod(name, networks, config) for name, config in configs.items()], (1,)):
+            for frame, extract, match, cpu in zip(*(result.stage_ms[name] for name in ('frame', 'extract', 'match')),
+                                                  result.cost_ms['cpu_ms'], strict=True):
+                assert frame >= extract + match
+                assert min(extract, match, cpu) > 0
+    timed = backward = COUNT - 1
+    assert backend.asked['extract'] == 1 + timed * len(configs) + backward, 'the reference again, on the way back'
+    assert backend.asked['match'] == timed * len(configs) + backward
+
+
+def test_the_gpus_time_is_that_of_extracting_and_matching(frames: list[np.ndarray]) -> None:
+    class Device(Counting):
+        def device_ms(self) -> dict[str, float]:
+            return {'extract': 2.0, 'match': 3.0}
+
+    backend, configs = Device(answering(CONFIG).backend), variants(CONFIG, (*PLACED, THRESHOLDS[0]))
+    networks = SharedNetworks(backend, configs.values())
+    with closing(networks):
+        for result in evaluated(frames, [OurMethod(name, networks, config) for name, config in configs.items()]):
+            assert result.cost_ms['gpu_ms'] == [5.0] * (COUNT - 1)
+
+
+@pytest.fixture(scope='module')
+def plans() -> dict[str, bytes]:
+    return written_plans(CONFIG.engine_spec('fp32'), light(), EXITS)
+
+
+@pytest.fixture
+def device(plans: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Engines on an emulated GPU, which places points there; the host must not."""
+    def host(*arguments: Any) -> Any:
+        raise AssertionError('points were placed on the host')
+
+    monkeypatch.setattr(frontend, 'refine_points', host)
+    with EmulatedGpu().installed() as gpu:
+        backend = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), CONFIG.engine_spec('fp32'), EXITS, dict(plans), 'emulated')
+        monkeypatch.setattr(methods, 'open_backend', lambda config: Opened(backend, 'emulated'))
+        yield backend
+        backend.close()
+
+
+def test_points_are_placed_where_the_node_places_them(frames: list[np.ndarray], device: Any) -> None:
+    """On the GPU, for each variant by itself; `device` has room for three frames, and four are looked at."""
+    asked = Counter[str]()
+
+    def counting(name: str, run: Any) -> Any:
+        def counted(*arguments: Any) -> Any:
+            asked[name] += 1
+            return run(*arguments)
+        return counted
+
+    for name in ('correspond', 'refine'):
+        setattr(device, name, counting(name, getattr(device, name)))
+    wanted = variants(CONFIG, ('refinement=patches', 'refinement=none', 'carry_frames=0', 'match_threshold=0.6'))
+    placed = [name for name, config in wanted.items() if config.refinement != 'none']
+    frontends, _ = open_methods(wanted)
+    together = dict(zip(wanted, evaluated(frames, frontends), strict=True))
+    del frontends
+    pairs, timed = 8 + 4 + 2 + 8, COUNT - 1  # back, too
+    assert asked['correspond'] == timed * len(placed)
+    # of the first pair, which layers ran for, the host finds the correspondences, before any fit is likely
+    assert 0 < asked['refine'] - (pairs - timed) * len(placed) <= len(placed)
+    for name in placed:
+        (alone,) = evaluated(frames, [OurMethod(name, SharedNetworks(device, [wanted[name]]), wanted[name])])
+        assert figures(alone) == figures(together[name]), name
+        assert 'resize' not in together[name].stage_ms
+        assert together[name].cost_ms['gpu_ms'] == [2.0] * timed
+
+
+def test_an_evaluation_finds_what_the_node_finds(frames: list[np.ndarray], device: Any) -> None:
+    for found, expected in evaluated_beside_the_node(device, CONFIG, frames):
+        np.testing.assert_array_equal(found.current, expected.keypoints)
+        np.testing.assert_allclose(found.covariances, expected.covariances, rtol=1e-3)  # the host's fit, and the device's
+
+
+def test_points_are_placed_where_the_size_of_the_images_changes_to_and_fro(frames: list[np.ndarray], device: Any) -> None:
+    larger = photo('coffee', 120, 160)
+    images = [larger if number in (1, 5, 6) else image for number, image in enumerate(frames)]
+    frontends, _ = open_methods(variants(CONFIG, PLACED))
+    first, _ = evaluated(images, frontends)
+    assert [pair.frames for pair in first.pairs[1]] == [(2, 3), (3, 4), (5, 6), (7, 8)]
+    assert [pair.frames for pair in first.pairs[2]] == [(0, 2), (2, 4)], 'a frame of another size is between the first two'
+
+
+def test_features_of_others_are_refused(frames: list[np.ndarray]) -> None:
+    with closing(SharedNetworks(answering(CONFIG).backend, [])) as networks:
+        networks.show(frames[0], 0)
+        mine = networks.extract(frames[0])
+        with pytest.raises(EngineError, match='of another backend'):
+            networks.match(mine, mine.features, Thresholds())

@@ -1,0 +1,131 @@
+"""The figures of stereo: exact tracks give none of the errors, and errors that are put in come out."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from support.moving_camera import BASELINE, FOCAL, SIZE, poses_of, steps
+from support.stereo_pairs import BASELINE as WALL_BASELINE
+from support.stereo_pairs import DISPARITY, camera_info, wall_pairs
+from support.stereo_pairs import FOCAL as WALL_FOCAL
+
+from lightglue_trt_eval.cli.evaluate_bag import main as evaluate_bag
+from lightglue_trt_eval.score.stereo_accuracy import StereoScore
+from lightglue_trt_ros.core.cameras import StereoRig, intrinsics_of
+from lightglue_trt_ros.core.refinement import unrefined
+from lightglue_trt_ros.core.types import FrameMatches
+
+K = np.array([[FOCAL, 0, SIZE[0] / 2], [0, FOCAL, SIZE[1] / 2], [0, 0, 1]])
+
+
+def rig() -> StereoRig:
+    left, right = (intrinsics_of(camera_info(k=K, size=SIZE[::-1], shift_m=shift), 'image') for shift in (0.0, BASELINE))
+    return StereoRig(left, right)
+
+
+def tally(frames: int = 30, *, offset_px: float = 0.0, rows_px: float = 0.0, wrong: float = 0.0, hidden: int = 4,
+          scale: float = 1.0) -> StereoScore:
+    poses, rng, found = poses_of(frames), np.random.default_rng(0), StereoScore(rig())
+    found.add(None, _scaled(poses[0], scale), None)
+    for number, step in enumerate(steps(poses), 1):
+        pixels, before, right = (np.asarray(points * FOCAL + K[:2, 2], np.float32) for points in (
+            step.points, step.reference_points, np.column_stack([step.right_x, step.points[:, 1]])))
+        right += np.array([offset_px, rows_px], np.float32)
+        bad = rng.random(len(right)) < wrong
+        right[bad, 0] = pixels[bad, 0] - rng.uniform(1, 120, bad.sum())
+        right[::hidden] = np.nan
+        count = len(right)
+        matches = FrameMatches(step.stamp, step.stamp - 0.1, pixels, before, np.ones(count, np.float32), step.ids.astype(np.uint32),
+                               np.full(count, 2, np.uint32), unrefined(count), np.zeros(count, np.uint8), right_keypoints=right)
+        found.add(matches, _scaled(poses[number], scale), _scaled(poses[number - 1], scale))
+    return found
+
+
+def _scaled(pose: np.ndarray, scale: float) -> np.ndarray:
+    scaled = pose.copy()
+    scaled[:3, 3] *= scale
+    return scaled
+
+
+@pytest.mark.slow
+def test_exact_points_have_no_errors():
+    figures = tally().figures()
+    assert figures['stereo_points'] == pytest.approx(75, abs=0.5)
+    assert figures['stereo_row_px'] < 1e-3
+    assert figures['stereo_disparity_px'] < 1e-2
+    assert figures['stereo_consistent'] == 100
+    assert figures['stereo_drift_percent'] < 0.05
+    assert figures['stereo_drift_deg_per_m'] < 0.01
+    assert tally().advice == ''
+
+
+@pytest.mark.slow
+def test_errors_come_out_as_they_were_put_in():
+    off = tally(offset_px=1.5, rows_px=0.4)
+    assert off.figures()['stereo_disparity_px'] == pytest.approx(1.5, abs=0.05)
+    assert off.figures()['stereo_row_px'] == pytest.approx(0.4, abs=1e-3)
+    assert 'disparities are -1.50 px from those of the true motion' in off.advice
+    wrong = tally(wrong=0.3).figures()
+    assert 60 < wrong['stereo_consistent'] < 85
+    assert wrong['stereo_disparity_px'] < 0.05, 'a median'
+    larger = tally(scale=1.1).figures()  # a truth that is ten percent larger than the baseline says
+    assert larger['stereo_drift_percent'] == pytest.approx(100 * (1 - 1 / 1.1), abs=1)
+
+
+def test_without_truth_there_is_less_to_say():
+    found, (step, *_) = StereoScore(rig()), steps(poses_of(3))
+    found.add(None, None, None)
+    pixels = np.asarray(step.points * FOCAL + K[:2, 2], np.float32)
+    count = len(pixels)
+    matches = FrameMatches(step.stamp, step.stamp - 0.1, pixels, pixels, np.ones(count, np.float32), step.ids.astype(np.uint32),
+                           np.full(count, 2, np.uint32), unrefined(count), np.zeros(count, np.uint8),
+                           right_keypoints=pixels - np.float32([20, 0]))
+    found.add(matches, None, None)
+    assert set(found.figures()) == {'stereo_points', 'stereo_row_px'}
+    found.add(None, None, None)
+    assert found.figures()['stereo_points'] == 100
+
+
+@pytest.mark.slow
+def test_evaluate_bag_has_the_figures_of_a_stereo_folder(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                                         monkeypatch: pytest.MonkeyPatch) -> None:
+    """A camera that goes along a wall, three pixels a frame."""
+    step_m = 3 * WALL_BASELINE / DISPARITY
+    for side in ('images', 'images_right'):
+        (tmp_path / side).mkdir()
+    for number, pair in enumerate(wall_pairs(5)):
+        for side, image in zip(('images', 'images_right'), pair, strict=True):
+            assert cv2.imwrite(str(tmp_path / side / f'{number}.png'), image)
+    (tmp_path / 'timestamps.txt').write_text(''.join(f'{number / 10}\n' for number in range(5)))
+    (tmp_path / 'groundtruth.txt').write_text(''.join(f'{number / 10} {number * step_m} 0 0 0 0 0 1\n' for number in range(5)))
+    calibration = f'model: pinhole\nwidth: 256\nheight: 192\nfx: {WALL_FOCAL}\nfy: {WALL_FOCAL}\ncx: 127.5\ncy: 95.5\n'
+    (tmp_path / 'calib.yaml').write_text(calibration)
+    (tmp_path / 'calib_right.yaml').write_text(calibration + f'baseline_m: {WALL_BASELINE}\n')
+    options = ['--strides', '1', '--max-keypoints', '150', '--height', '192', '--width', '256', '--backend', 'onnxruntime']
+    out = tmp_path / 'report'
+    assert evaluate_bag([str(tmp_path), '--stereo', '--out', str(out), '--fail-under', 'stereo_points=80', *options]) == 0
+    found = json.loads((out / 'report.json').read_text())['matchers'][0]['summary']['1']
+    assert found['stereo_row_px'] < 0.1
+    assert found['stereo_disparity_px'] < 0.15
+    assert found['stereo_consistent'] > 95
+    assert 'stereo_points' in capsys.readouterr().out
+    masked, add = list[float](), StereoScore.add
+
+    def seen(score: StereoScore, matches: Any, *rest: Any) -> None:
+        masked.append(0.0 if matches is None else float(np.min(matches.keypoints[:, 0])))
+        add(score, matches, *rest)
+
+    monkeypatch.setattr(StereoScore, 'add', seen)
+    right_half = np.zeros((192, 256), np.uint8)
+    right_half[:, 128:] = 255
+    assert cv2.imwrite(str(tmp_path / 'right_half.png'), right_half)
+    assert evaluate_bag([str(tmp_path), '--stereo', '--mask', str(tmp_path / 'right_half.png'), '--out', str(out), *options]) == 0
+    assert min(masked[1:]) > 127, 'no point of a stereo frame is under the mask'
+    (tmp_path / 'calib_right.yaml').unlink()
+    assert evaluate_bag([str(tmp_path), '--stereo', '--out', str(out), *options]) == 1
+    assert 'stereo needs that of both cameras' in capsys.readouterr().err
