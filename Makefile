@@ -91,9 +91,9 @@ colcon-test: $(TEST)
 	$(COLCON) test $(COLCON_BASES) --pytest-args $(or $(PYTEST_ARGS),test/package/test_packaging.py)
 	$(COLCON) test-result --test-result-base build/colcon/build --verbose
 
-# Not in a virtual environment: TensorRT and PyCUDA are the machine's.
+# Not in a virtual environment: TensorRT and PyCUDA are the machine's. Threads are for ONNX Runtime, the reference.
 gpu-test:
-	$(PYTHON) -m pytest -rs test/backends/test_gpu.py test/engines/test_gpu_info.py $(PYTEST_ARGS)
+	LIGHTGLUE_TRT_THREADS=$${LIGHTGLUE_TRT_THREADS:-4} $(PYTHON) -m pytest -rs --durations=15 test/backends/test_gpu.py test/engines/test_gpu_info.py $(PYTEST_ARGS)
 
 # A driver takes PTX of its own version and older ones; 7.0 is CUDA 11's.
 KERNELS := lightglue_trt_ros/backends/kernels

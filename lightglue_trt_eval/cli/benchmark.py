@@ -56,7 +56,10 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('parts', nargs='*', metavar='PART', help=f'of {", ".join(PARTS)}; default: {", ".join(PARTS[:3])}')
     add_settings(parser, MatcherConfig, 'backend', 'engine_dir', 'precision', 'weights', 'image_height', 'image_width',
                  'max_keypoints', 'refinement')
-    parser.add_argument('--frames', type=number(int, 3), default=30, help='for stages and caching, default: %(default)s')
+    parser.add_argument('--frames', type=number(int, 3), default=30, help='for stages and caching, default: %(default)s; of a '
+                        "GPU's stages 500 tell p99 and the largest")
+    parser.add_argument('--skip', type=number(int, 1), default=1, help='for stages: frames before them, default: %(default)s')
+    parser.add_argument('--hz', type=positive, help='for stages: the rate of a camera; default: one frame after the other')
     parser.add_argument('--recording', type=Path, metavar='BAG', help='its frames for stages, caching and device, forth and '
                         'back until there are --frames; default: a drifting texture of the size of the engine')
     parser.add_argument('--image-topic', metavar='TOPIC', help='of --recording, where a bag has several with images')
@@ -79,10 +82,11 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
 
 def _stages(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     with opened(config) as backend:
-        times = measure_stages(backend, config, _frames(args, config))
-    print_table(f'Stages of a frame, wall ms over {args.frames - 1} frames: {times.fps:.2f} frames per second, '
+        times = measure_stages(backend, config, _frames(args, config, args.skip), args.skip, args.hz or 0.0)
+    print_table(f'Stages of a frame, wall ms over {args.frames} frames: {times.fps:.2f} frames per second, '
                 f'mean {np.mean(times.layers):.2f} layers, peak memory {times.peak_memory_mib:.0f} MiB',
-                ['stage', 'median', 'p95', 'p99'], [(name, *percentiles(values)) for name, values in times.stages.items()], left=1)
+                ['stage', 'median', 'p95', 'p99', 'max'],
+                [(name, *percentiles(values), f'{max(values):.2f}') for name, values in times.stages.items()], left=1)
     return {**dataclasses.asdict(times), 'fps': times.fps}
 
 
@@ -173,10 +177,12 @@ def opened(config: MatcherConfig, depth: EarlyExits | None = None) -> Iterator[B
         yield backend
 
 
-def _frames(args: argparse.Namespace, config: MatcherConfig) -> Iterator[UInt8]:
+def _frames(args: argparse.Namespace, config: MatcherConfig, before: int = 0) -> Iterator[UInt8]:
+    """`--frames`, and some `before` them."""
+    count = args.frames + before
     if args.recording is None:
-        return textured_frames(args.frames, config.image_height, config.image_width)
-    return forth_and_back(gray_images(args.recording, args.image_topic, args.image_bits), args.frames)
+        return textured_frames(count, config.image_height, config.image_width)
+    return forth_and_back(gray_images(args.recording, args.image_topic, args.image_bits), count)
 
 
 def percentiles(values: Sequence[float], digits: int = 2) -> list[str]:

@@ -27,7 +27,7 @@ RUNS = 50
 
 @dataclass(frozen=True)
 class StageTimes:
-    """Wall milliseconds of every frame after the first, by stage; `frame` is all of FrameMatcher.process."""
+    """Wall milliseconds of every frame that counts, by stage; `frame` is all of FrameMatcher.process."""
 
     stages: dict[str, list[float]]
     peak_memory_mib: float
@@ -38,15 +38,21 @@ class StageTimes:
         return 1e3 / float(np.median(self.stages['frame']))
 
 
-def measure_stages(backend: Backend, config: MatcherConfig, frames: Iterator[UInt8]) -> StageTimes:
-    """Run `frames` through FrameMatcher; on a GPU `gpu` is its own time, copies and tries before the first layer included."""
+def measure_stages(backend: Backend, config: MatcherConfig, frames: Iterator[UInt8], skip: int = 1, hz: float = 0.0) -> StageTimes:
+    """Run `frames` through FrameMatcher; on a GPU `gpu` is its own time, copies and tries before the first layer included.
+
+    The first `skip` frames are not counted. With `hz` frames come as those of a camera of this rate, else one after the other.
+    """
     matcher, device_ms = FrameMatcher(backend, config), getattr(backend, 'device_ms', None)
     stages: dict[str, list[float]] = {}
     layers: list[int] = []
+    begun = time.perf_counter()
     for i, image in enumerate(frames):
+        if hz:
+            time.sleep(max(0.0, begun + i / hz - time.perf_counter()))
         started = time.perf_counter()
         matches = matcher.process(image, 0.1 * i)
-        if matches is not None:
+        if matches is not None and i >= skip:
             elapsed = (time.perf_counter() - started) * 1e3
             layers.append(matches.layers)
             spent = device_ms() if device_ms else {}

@@ -72,12 +72,11 @@ class GpuRefinement:
             self._launch_over('halve', (height + 1) // 2 * ((width + 1) // 2), larger, height, width, half)
         return resized if camera.size != self._engine else camera.image
 
-    def enqueue(self, pair: tuple[Slot, Slot], matches: Addressed | None = None) -> None:
-        """Enqueue refinement. `matches` (K,) has the current row of each reference row, or -1; None takes the staged matches.
+    def enqueue(self, pair: tuple[Slot, Slot], camera: Camera, matches: Addressed | None = None) -> None:
+        """Enqueue refinement in two frames of a camera. The reference's points must be staged.
 
-        The reference's points must be staged.
+        `matches` (K,) has the current row of each reference row, or -1; None takes the staged matches.
         """
-        camera: Camera = pair[1].camera
         (height, width), cuda = camera.size, self.cuda
         cuda.send(self.points)
         cuda.send(self.searched)

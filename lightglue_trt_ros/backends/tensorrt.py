@@ -11,8 +11,9 @@ import itertools
 import math
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,12 +27,14 @@ from ..core.types import NOT_FINITE, Features, Float32, Int32, Matches, Threshol
 from ..utils.errors import EngineError, clear_frames
 from .cuda import Addressed, Cuda, DeviceMask, Graph, Staged
 from .gpu_geometry import GpuGeometry
-from .gpu_refinement import GpuRefinement
+from .gpu_refinement import Camera, GpuRefinement
 from .gpu_selection import GpuSelection
 from .tensorrt_engines import KEPT, DeviceFeatures, Engine, KeptDeviceFeatures, Slot, StagedMatcher, TensorType, load_engines
 
 Pair: TypeAlias = 'tuple[Slot, Slot]'  # of a reference and a current frame
+Key: TypeAlias = 'tuple[Any, ...]'  # what a CUDA graph does, and with which slots
 SLOTS = 3  # a camera's feature sets on the device: a keyframe, the frame before, the current one
+OF_ONE_SIZE = 'frame', 'refine', 'correspond'  # kinds of graphs with the buffers of a camera's frames
 
 
 class TensorRTBackend:
@@ -86,7 +89,7 @@ class TensorRTBackend:
         self._check()
         camera, new = self._refiner.look(self._camera, (image.shape[0], image.shape[1]))
         if new:
-            stale = [key for key in self._graphs if key[0] in ('frame', 'refine', 'correspond') and key[1] // SLOTS == self._camera]
+            stale = [key for key in self._graphs if key[0] in OF_ONE_SIZE and key[1] // SLOTS == self._camera]
             self.cuda.free(*filter(None, map(self._graphs.pop, stale)))  # captured with the buffers of another size
         features = self._extract(camera.image, image, mask, 'frame',
                                  lambda slot: self._refiner.enqueue_frame(camera, slot, self._image))
@@ -115,7 +118,7 @@ class TensorRTBackend:
         pair = self._slots_of(reference, current, refine=True)
         self._refiner.stage(points, indices)
         self.cuda.mark(self._marks['place'])
-        self._run(('refine', pair[0].index, pair[1].index), lambda: self._refine(pair))
+        self._refine(pair, pair[1].camera)  # seldom: not worth graphs
         self.cuda.mark(self._marks['placed'])
         self.cuda.synchronize()
         return self._refiner.result(len(points))
@@ -206,7 +209,8 @@ class TensorRTBackend:
         np.copyto(staging.array, image)
         self.cuda.mark(self._marks['extract'])
         self._mask.set(mask)
-        self._run((kind, slot.index), lambda: self._enqueue_extract(slot, upload))
+        self._run((kind, slot.index), lambda key: self._enqueue_extract(self._slots[key[1]], upload),
+                  lambda: ((kind, each) for each in _slots_beside(slot)))
         self.cuda.mark(self._marks['extracted'])
         self.cuda.mark(slot.ready)
         return features
@@ -239,70 +243,74 @@ class TensorRTBackend:
         self._mask = DeviceMask(cuda, self._image.array.shape)
         self.select_camera(0)
         self._marks = {name: cuda.event(timing=True) for name in ('extract', 'extracted', 'match', 'matched', 'place', 'placed')}
-        self._graphs: dict[tuple[Any, ...], Graph | None] = {}
+        self._graphs: dict[Key, Graph | None] = {}
 
     def _warm_up(self) -> None:
-        """Run everything once, so that the first frame costs what the others do, and capture the graphs.
+        """Run every engine, and capture the graphs of a camera whose frames have the size of the engine.
 
-        Those of further cameras are captured as they are needed: few of all pairs and exits are.
+        So no frame of it costs more than the others. Of a camera of another size the first two frames capture theirs.
         """
-        image = np.zeros(self._image.array.shape, np.uint8)
+        image, count = np.zeros(self._image.array.shape, np.uint8), self.spec.max_keypoints
         for at_zero in (False, True):
             self._matcher.set_thresholds(Thresholds(at_zero=at_zero))
-        for _ in range(2):  # the first run of an engine cannot be captured
-            features = [self.extract(image) for _ in range(SLOTS)]
-            for first, last in self._matcher.spans():
-                for reference, current in itertools.permutations(features, 2):
-                    self._launch((reference.slot, current.slot), first, last)
-            self.cuda.synchronize()
-            del features, reference, current
         pair = [self.extract_frame(image) for _ in range(2)]
-        points, count = pair[0].keypoints, self.spec.max_keypoints
-        matches, _ = self.match_and_refine(pair[0], pair[1], Thresholds(), points)
-        self.refine(pair[0], pair[1], matches.indices, points)
-        for at_zero in {False, self.early_exits.at_zero}:
-            self.correspond(pair[0], pair[1], Thresholds(at_zero=at_zero), Sought(points, np.zeros(count, np.bool_), None, 0.0))
+        for first, last in self._matcher.spans():  # the first run of an engine cannot be captured
+            self._matcher.enqueue((pair[0].slot, pair[1].slot), first, last)
+        self.correspond(pair[0], pair[1], Thresholds(), Sought(pair[0].keypoints, np.zeros(count, np.bool_), None, 0.0))
 
     def _launch(self, pair: Pair, first: int, last: int, then: str = 'match') -> None:
         """Match, and refine what matched, or find all correspondences, before anybody has seen it: one wait for all."""
-        def work() -> None:
-            self._matcher.enqueue(pair, first, last)
+        camera = pair[1].camera
+
+        def work(pair: Pair, span: tuple[int, int]) -> None:
+            self._matcher.enqueue(pair, *span)
             if then == 'refine':
-                self._refine(pair, self._matcher.results['matches0'])
+                self._refine(pair, camera, self._matcher.results['matches0'])
             elif then == 'correspond':
-                self._correspond(pair)
+                self._correspond(pair, camera)
         if KEPT in (pair[0].index, pair[1].index):
-            work()
+            work(pair, (first, last))
         else:
-            self._run((then, pair[0].index, pair[1].index, first, last), work)
+            self._run((then, pair[0].index, pair[1].index, first, last),
+                      lambda key: work((self._slots[key[1]], self._slots[key[2]]), key[3:]),
+                      lambda: ((then, *slots, *span) for slots in itertools.permutations(_slots_beside(pair[0]), 2)
+                               for span in self._matcher.spans()))
         self.cuda.mark(self._marks['matched'])
 
-    def _refine(self, pair: Pair, matches: Addressed | None = None) -> None:
-        self._refiner.enqueue(pair, matches)
+    def _refine(self, pair: Pair, camera: Camera, matches: Addressed | None = None) -> None:
+        self._refiner.enqueue(pair, camera, matches)
         self.cuda.receive(self._refiner.refined)
         self.cuda.receive(self._refiner.covariances)
 
-    def _correspond(self, pair: Pair) -> None:
+    def _correspond(self, pair: Pair, camera: Camera) -> None:
         refiner, matches, scores = self._refiner, self._matcher.results['matches0'], self._matcher.results['scores']
-        camera = pair[1].camera
-        refiner.enqueue(pair, matches)
+        refiner.enqueue(pair, camera, matches)
         self._geometry.enqueue(camera.geometry_settings, camera.lens.staged, camera.mask.staged, refiner.points, refiner.searched,
                                pair[1].tensors['keypoints'], matches, scores, refiner.refined, refiner.covariances)
 
-    def _run(self, key: tuple[Any, ...], work: Callable[[], None]) -> None:
-        """Launch the graph of `work`; enqueue it where there is none, and try to capture it on its second run."""
-        graph = self._graphs.get(key)
-        if graph is None and key in self._graphs and not self._not_captured:
-            try:
-                graph = self.cuda.capture(work)
-            except EngineError as error:
-                self._not_captured = f'plain enqueue ({error})'
-                self._note = f'CUDA graphs are given up, which costs time: {error}'
-        self._graphs[key] = graph
-        if graph is None:
-            work()
-        else:
+    def _run(self, key: Key, work: Callable[[Key], None], alike: Callable[[], Iterable[Key]]) -> None:
+        """Launch the graph of `key`. At the first run enqueue its `work` plainly, and capture all keys that are `alike`.
+
+        These are what any later frame of the camera may need, so that none of them waits for a capture.
+        """
+        if key not in self._graphs:
+            work(key)
+            for each in alike():
+                self._graphs[each] = self._capture(partial(work, each))
+        elif graph := self._graphs[key]:
             graph.launch()
+        else:
+            work(key)
+
+    def _capture(self, work: Callable[[], None]) -> Graph | None:
+        if self._not_captured:
+            return None
+        try:
+            return self.cuda.capture(work)
+        except EngineError as error:
+            self._not_captured = f'plain enqueue ({error})'
+            self._note = f'CUDA graphs are given up, which costs time: {error}'
+        return None
 
     def _enqueue_extract(self, slot: Slot, upload: Callable[[Slot], Addressed]) -> None:
         self._extractor.enqueue({'image': upload(slot), **self._maps}, self.cuda.stream)
@@ -313,6 +321,12 @@ class TensorRTBackend:
     def _check(self) -> None:
         if self._cancelled or not hasattr(self, '_matcher'):
             raise EngineError('this backend is cancelled or closed: open another one')
+
+
+def _slots_beside(slot: Slot) -> range:
+    """Indices of all slots of its camera."""
+    first = slot.index // SLOTS * SLOTS
+    return range(first, first + SLOTS)
 
 
 def _close_at_exit(backend: TensorRTBackend) -> None:

@@ -390,7 +390,30 @@ def test_cameras_of_other_sizes_in_turn_are_each_as_if_alone(backend, monkeypatc
     matched = [key for key in backend._graphs if key[0] in ('match', 'refine', 'correspond')]
     pairs = [{index // tensorrt.SLOTS for index in key[1:3]} for key in matched]
     assert all(pair in ({0}, {1}) for pair in pairs)
-    assert 0 < pairs.count({1}) < pairs.count({0}), 'captured as they are needed'
+    firsts = [key[1] // tensorrt.SLOTS for key in matched if key[0] == 'correspond']
+    assert firsts.count(1) == firsts.count(0) > 0
+
+
+@pytest.mark.parametrize('size', [ENGINE, (240, 320)], ids=str)
+def test_captures_no_graph_after_first_two_frames_whatever_exits(plans, gpu, monkeypatch, size):
+    backend = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, EARLY_EXITS, plans, 'emulated')
+    captures, capture = [], backend.cuda.capture
+    monkeypatch.setattr(backend.cuda, 'capture', lambda work: (captures.append(1), capture(work))[1])
+    images = [moved(photo('coffee', *size), number, 1 + 0.02 * number, (3 * number, -number))[0] for number in range(4)]
+    config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
+    counts, layers = [], set()
+    for depth in (config.depth_confidence, 0.01, -1.0):
+        matcher = FrameMatcher(backend, dataclasses.replace(config, depth_confidence=depth))
+        for number in range(8):
+            found = matcher.process(images[number % 4], float(number))
+            layers.add(found.layers if found else None)
+            counts.append(len(captures))
+        del matcher
+    backend.close()
+    assert len(layers) > 2
+    assert counts[0] == (0 if size == ENGINE else tensorrt.SLOTS)
+    assert counts[1] == counts[-1], 'the first pair has captured what all others need'
+    assert (counts[1] == 0) == (size == ENGINE), 'a camera of the size of the engine was prepared when it was opened'
 
 
 @pytest.mark.parametrize('reference', ['previous', 'keyframe'])

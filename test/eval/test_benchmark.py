@@ -41,7 +41,7 @@ def test_stages_of_a_recording_s_own_frames(tmp_path, capsys):
                  '--json', str(out)]) == 0
     assert 'Stages of a frame' in capsys.readouterr().out
     figures = json.loads(out.read_text())
-    assert len(figures['stages']['stages']['frame']) == 8
+    assert len(figures['stages']['stages']['frame']) == 9
     assert figures['caching']['cached_ms'] > 0
 
 
