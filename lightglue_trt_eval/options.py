@@ -230,7 +230,7 @@ def _variant(config: MatcherConfig, word: str) -> MatcherConfig:
     if not _is_engine_set(word):
         raise ConfigError(f'--compare {word}: give precisions ({", ".join(PRECISIONS)}), numbers of keypoints, SETTING=VALUE, or '
                           'folders of engine sets (with a manifest.json)')
-    from lightglue_trt_ros.engines.engine_store import ENGINES, MANIFEST, Artifact
+    from lightglue_trt_ros.engines.manifest import ENGINES, MANIFEST, Artifact
     folder = Path(word).expanduser()
     try:
         identity = Artifact.of_folder(folder).identity

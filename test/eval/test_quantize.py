@@ -28,7 +28,8 @@ from lightglue_trt_eval.quantization.quality import AcceptanceCheck
 from lightglue_trt_eval.quantization.search import groups
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.datasets.bag_writer import write_bag
-from lightglue_trt_ros.engines.engine_store import GRAPH, PLOT, TENSORS, Artifact, Identity, open_artifact
+from lightglue_trt_ros.engines.engine_store import open_artifact
+from lightglue_trt_ros.engines.manifest import GRAPH, PLOT, TENSORS, Artifact, Identity
 from lightglue_trt_ros.networks import lightglue
 from lightglue_trt_ros.networks.fp8_calibration import Calibration, linear_members
 from lightglue_trt_ros.networks.models import load_model
