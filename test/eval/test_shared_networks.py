@@ -213,7 +213,7 @@ def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray
     results = evaluate_variants(wanted, [Baseline('klt', 128)], evaluator, STRIDES, tmp_path)
     assert (evaluator.interrupted, evaluator.failure, notes, most[0], open_now[0]) == (False, '', [], 1, 0)
     assert [result.name for result in results] == ['ours patches', 'ours 64', 'ours none', 'ours', 'KLT']
-    said = [each.getMessage() for each in caplog.records if each.name.endswith('evaluator')]  # not how far it is
+    said = [each.getMessage() for each in caplog.records if each.name.endswith('.evaluate')]  # not how far it is
     assert [line.partition(':')[0] for line in said] == ['ours patches', 'ours none', 'KLT', 'ours 64', 'ours']
     for result in results:
         assert result.pairs == expected[result.name].pairs, 'what compares with the first one too'
