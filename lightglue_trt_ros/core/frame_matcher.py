@@ -128,6 +128,7 @@ class FrameMatcher:
         self._last_stamp = stamp
 
         clock, reference = Stopwatch(), self._reference
+        recorded, image = image, self.static_points.corrected(image)
         current = self._extract(image, stamp, clock, mask)
         if reference is None:
             self._take(current)
@@ -149,7 +150,7 @@ class FrameMatcher:
         if self.keyframes is not None and self.keyframes.wants(matches, self.config.keyframe_min_ratio):
             self.keyframes.take(self.backend, image, current.points, current.features, matches, rows, depth, self._camera)
         reference.tracks = of_reference  # from here on nothing fails: a frame that is dropped has changed no tracks
-        self.static_points.learn(image, judged)
+        self.static_points.learn(recorded, judged)
         matches = dataclasses.replace(matches, standing=self.static_points.standing)
         if self._is_next_reference(reference, current, matches):
             self._take(current)

@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from .fixed_pattern import FixedPattern, detail_of
 from .geometry import Size, contiguous, resize_gray
 from .types import NOTABLE, Float32, Float64, Rows, Standing, UInt8
 
@@ -63,6 +64,10 @@ class StaticPoints:
         if self.pattern.blocked and len(rows):
             return Judged(None, float(np.sqrt(np.median(steps))) / unit)
         return NOTHING
+
+    def corrected(self, image: UInt8) -> UInt8:
+        """A gray image, uint8 (H, W), without what the pattern adds to it; the same where nothing is known."""
+        return image if self.mode == 'keep' else self.pattern.fixed.corrected(image)
 
     @property
     def standing(self) -> Standing | None:
@@ -119,7 +124,7 @@ class StaticPoints:
 class Pattern:
     """What stands in the images of a moving camera: pixels that are brighter than what is around them in nearly all, or darker."""
 
-    CONTRAST, AROUND_PX = 4.0, 4.0  # least difference, gray levels, from the mean of this deviation around
+    CONTRAST = 4.0  # least difference from what is around, gray levels
     SURE, LEAST_IMAGES = 0.8, 3  # share of the images in which a pixel differs, and of how many
     MEMORY = 20  # images
     REACH_PX = 2  # pixels around, in which no keypoint is taken either
@@ -128,7 +133,7 @@ class Pattern:
     RARELY = 5  # frames to the next one, once it is known
 
     def __init__(self, size: Size) -> None:
-        self.size, self.images = size, 0
+        self.size, self.images, self.fixed = size, 0, FixedPattern()
         self.blocked, self.cells = 0.0, np.zeros(GRID)  # share of the image, and of each cell of GRID
         self._moved, self._late = 0.0, 0
         self._mean = self._brighter = self._darker = np.zeros(size, np.float32)
@@ -151,10 +156,8 @@ class Pattern:
         if self._moved < self.APART_PX or (self.images >= self.MEMORY and self._late < self.RARELY):
             return
         self._moved, self._late = 0.0, 0
-        gray = resize_gray(image, self.size).astype(np.float32)
-        half = cv2.resize(gray, (self.size[1] // 2, self.size[0] // 2), interpolation=cv2.INTER_AREA)  # is blurred sooner
-        deviation = (self.AROUND_PX**2 - 1)**0.5 / 2  # resizing down and up has a variance of one pixel squared
-        detail = gray - cv2.resize(cv2.GaussianBlur(half, (0, 0), deviation), self.size[::-1])
+        detail = detail_of(resize_gray(image, self.size).astype(np.float32))
+        self.fixed.add(image)
         self.images += 1
         part = np.float32(1 / min(self.images, self.MEMORY))
         self._mean = self._mean + part * (detail - self._mean)

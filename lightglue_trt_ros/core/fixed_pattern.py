@@ -1,0 +1,104 @@
+"""What a camera adds to every image alike: fixed-pattern noise of a dark or a thermal sensor, hot pixels, a projector's dots.
+
+Learned from images between which the camera moved, and subtracted: scene-based correction of a sensor's nonuniformity, by the
+constant statistics of Harris and Chiang (IEEE Transactions on Image Processing 8, 1999).
+"""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+from numpy.typing import NDArray
+
+from .types import Float32, UInt8
+
+AROUND_PX = 4.0  # deviation of the Gaussian around a pixel, from whose mean its detail differs
+MEMORY = 60  # images
+LEAST_IMAGES = 4  # from which on a pattern is known
+CERTAIN = 2.0  # standard deviations of its mean, below which a pixel's offset counts as none
+PROBES = 1024  # pixels of the largest offsets that tell whether an image has the pattern
+AROUND = (-5, 0), (5, 0), (0, -5), (0, 5)  # what they are compared with, pixels down and right
+INSIDE = np.s_[5:-5, 5:-5]  # has all of those
+PRESENT = 0.5  # share of the pattern that an image must have
+GONE = 20  # images without the pattern, after which it is forgotten
+
+
+def detail_of(gray: Float32) -> Float32:
+    """How a gray image, float32 (H, W), differs from what is around each pixel."""
+    height, width = gray.shape
+    half = cv2.resize(gray, ((width + 1) // 2, (height + 1) // 2), interpolation=cv2.INTER_AREA)  # is blurred sooner
+    deviation = (AROUND_PX**2 - 1)**0.5 / 2  # resizing down and up has a variance of one pixel squared
+    return np.asarray(gray - cv2.resize(cv2.GaussianBlur(half, (0, 0), deviation), (width, height)), np.float32)
+
+
+class FixedPattern:
+    """Offset of each pixel of a camera's images, all of one size: the mean of their details, less where that is uncertain."""
+
+    def __init__(self) -> None:
+        self._learned: _Moments | None = None
+        self._known: _Offsets | None = None
+        self._without = 0  # images in turn that have had no pattern
+
+    def corrected(self, image: UInt8) -> UInt8:
+        """A gray image, uint8 (H, W), without the pattern; the image itself where it has none, or none is known."""
+        known = self._known
+        if known is None or not known.are_in(image):
+            return image
+        return np.asarray(cv2.subtract(image, known.offsets, dtype=cv2.CV_8U), np.uint8)
+
+    def add(self, image: UInt8) -> None:
+        """Learn from an image, uint8 (H, W), before which the camera moved."""
+        self._without = self._without + 1 if self._known is not None and not self._known.are_in(image) else 0
+        if self._learned is None or self._learned.mean.shape != image.shape or self._without > GONE:
+            self._learned, self._known, self._without = _Moments(image.shape), None, 0
+        if not self._without:
+            self._learned.add(detail_of(image.astype(np.float32)))
+            if self._learned.images >= LEAST_IMAGES:
+                self._known = self._learned.offsets()
+
+
+class _Moments:
+    """Of the details of images: mean and mean square of each pixel, over the last ones."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.images = 0
+        self.mean, self._square = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+
+    def add(self, detail: Float32) -> None:
+        self.images += 1
+        for moment, values in ((self.mean, detail), (self._square, detail * detail)):
+            cv2.accumulateWeighted(values, moment, 1 / self._count)
+
+    def offsets(self) -> _Offsets | None:
+        """None where no pixel has one."""
+        squared = self.mean * self.mean
+        variance = np.maximum(self._square - squared, 1) / (self._count - 1)  # of the mean; gray levels are whole numbers
+        share = np.maximum(0, 1 - CERTAIN**2 * variance / np.maximum(squared, 1e-6))
+        offsets = np.rint(self.mean * share).astype(np.int16)
+        return _Offsets(offsets) if offsets[INSIDE].any() else None
+
+    @property
+    def _count(self) -> int:
+        return min(self.images, MEMORY)
+
+
+class _Offsets:
+    """What is to be subtracted, int16 (H, W), and whether an image has it: by the pixels with the largest offsets."""
+
+    def __init__(self, offsets: NDArray[np.int16]) -> None:
+        self.offsets, strength = offsets, np.zeros(offsets.shape, np.int16)
+        strength[INSIDE] = np.abs(offsets[INSIDE])
+        count = min(PROBES, int(np.count_nonzero(strength)))
+        self._v, self._u = np.unravel_index(np.argpartition(strength, -count, axis=None)[-count:], strength.shape)
+        self._expected = self._contrast(offsets)
+
+    def are_in(self, image: UInt8) -> bool:
+        """Whether an image, uint8 (H, W), has them."""
+        expected = self._expected
+        return image.shape == self.offsets.shape and bool(self._contrast(image) @ expected > PRESENT * (expected @ expected))
+
+    def _contrast(self, image: UInt8 | NDArray[np.int16]) -> Float32:
+        """How those pixels differ from the mean of four around."""
+        v, u = self._v, self._u
+        around = sum(image[v + down, u + right].astype(np.float32) for down, right in AROUND)
+        return np.asarray(image[v, u] - around / 4, np.float32)
