@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +17,7 @@ from ..utils.errors import BagError
 
 MAX_STAMP_NS = (2**31 - 1) * 10**9  # builtin_interfaces/Time holds seconds in an int32
 KINDS = ('tum', 'kitti', 'euroc')
+GRID = 2.0**-32  # of numbers in the poses that this package computes: a quarter of a nanometre
 _KITTI_VALUES, _TUM_VALUES = 12, 8
 
 T = TypeVar('T')
@@ -55,6 +56,25 @@ class Trajectory:
         return Trajectory(stamps, self.poses[first], self.source, self.as_camera)
 
 
+@dataclass
+class Poses:
+    """The poses of one frame in another."""
+
+    parent: str
+    child: str  # empty where the messages do not name it
+    stamps: list[int] = field(default_factory=list)  # nanoseconds
+    rows: list[list[float]] = field(default_factory=list)  # x, y, z, qx, qy, qz, qw
+
+    def __str__(self) -> str:
+        return f'{self.child or "?"} in {self.parent or "?"} ({len(self.stamps)} poses)'
+
+    @property
+    def matrices(self) -> Float64:
+        """(N, 4, 4) parent from child."""
+        table = np.asarray(self.rows, np.float64).reshape(-1, 7)
+        return poses_from(table[:, :3], table[:, 3:])
+
+
 def quaternions_from_rotations(rotations: ArrayLike) -> Float64:
     """Unit quaternions (N, 4), x, y, z, w with w >= 0, of rotation matrices (N, 3, 3)."""
     m = np.asarray(rotations, np.float64).reshape(-1, 3, 3)
@@ -77,6 +97,19 @@ def _rotations_from(quaternions: Float64) -> Float64:
             [2 * (x * y + z * w), -x * x + y * y - z * z + w * w, 2 * (y * z - x * w)],
             [2 * (x * z - y * w), 2 * (y * z + x * w), -x * x - y * y + z * z + w * w]]
     return np.asarray(rows).transpose(2, 0, 1)
+
+
+def on_grid(values: ArrayLike) -> Float64:
+    """The nearest multiples of GRID: by these a recording shows who computed its poses."""
+    return np.asarray(np.round(np.asarray(values, np.float64) / GRID) * GRID, np.float64)
+
+
+def are_on_grid(rows: ArrayLike) -> bool:
+    """Whether positions and quaternions (N, 7) were made by `on_grid`: numbers of others are not, or have single precision."""
+    values = np.asarray(rows, np.float64)
+    if not np.isfinite(values).all() or (on_grid(values) != values).any():
+        return False
+    return bool(np.mean((values.astype(np.float32) != values).any(axis=1)) >= 0.5)
 
 
 def interpolated(first: Float64, second: Float64, share: Float64) -> Float64:
