@@ -43,7 +43,7 @@ setup(
         'run': ['onnxruntime', 'onnx', 'ml_dtypes', 'spox', 'safetensors', 'rosbags', 'rich'],
         'demo': ['matplotlib', 'jinja2', 'scikit-image'],
         'fleet': FLEET,
-        'docs': ['mkdocs<2', 'mkdocs-material', 'mkdocstrings[python]'],  # for make docs alone
+        'docs': ['zensical', 'mkdocstrings[python]'],  # for make docs alone
         'test': [*FLEET, *RENDERED, 'pytest', 'pytest-cov', 'pytest-rerunfailures', 'pytest-xdist', 'hypothesis', 'jsonschema',
                  'ruff', 'mypy', 'types-PyYAML',
                  'tensorrt-rtx-cu12-libs==1.7.1.116', 'tensorrt-rtx-cu12-bindings==1.7.1.116',  # a real builder, without a GPU

@@ -21,11 +21,11 @@ from benchmarks import (
     sweep,
     unchanged_fleets,
 )
+from lightglue_trt_eval.times.provenance import provenance
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.utils.arguments import add_settings, settings_of
 from lightglue_trt_ros.utils.commands import command, log
 from lightglue_trt_ros.utils.files import write_output
-from lightglue_trt_ros.utils.processes import describe_machine
 
 # Each module has measure(args, config), which prints a table and returns its part of the JSON report; some have add_options.
 MEASUREMENTS = {'homographies': homographies, 'turns': in_plane_rotation, 'depth': early_exits, 'layers': layers,
@@ -37,11 +37,11 @@ MEASUREMENTS = {'homographies': homographies, 'turns': in_plane_rotation, 'depth
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when all was measured, 1 with a message otherwise."""
     args = _parse(argv)
-    machine = describe_machine()
-    log.info(machine)
+    origin = provenance('python -m benchmarks', sys.argv[1:] if argv is None else argv)
+    log.info(origin['machine'])
     figures = MEASUREMENTS[args.name].measure(args, MatcherConfig(**settings_of(args, MatcherConfig)))
     if args.json:
-        write_output(args.json, json.dumps({'machine': machine, args.name: figures}, indent=1).encode())
+        write_output(args.json, json.dumps({**origin, args.name: figures}, indent=1).encode())
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Write config/matcher.yaml and the parameter table of docs/interface.md from the fields of MatcherConfig and NodeConfig."""
+"""Write config/matcher.yaml and the parameter table of docs/parameters.md from the fields of MatcherConfig and NodeConfig."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.ros.parameters import NodeConfig
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-PARAMS_FILE, PAGE = REPOSITORY / 'config' / 'matcher.yaml', REPOSITORY / 'docs' / 'interface.md'
+PARAMS_FILE, PAGE = REPOSITORY / 'config' / 'matcher.yaml', REPOSITORY / 'docs' / 'parameters.md'
 BEGIN, END = '<!-- parameters: make params writes this table -->', '<!-- end of parameters -->'
 HEAD = ('# Every parameter of the node, at its default. Those marked * may change while it runs (ros2 param set /matcher …).\n'
-        '# `make params` writes this file; docs/interface.md has ranges and more.\n/**:\n  ros__parameters:\n')
+        '# `make params` writes this file; docs/parameters.md has ranges and more.\n/**:\n  ros__parameters:\n')
 LINKS = {  # from a row of the table to the chapter about it
     'weights': 'models.md', 'depth_confidence': 'engines.md#early-exits', 'refinement': 'refinement.md',
     'carry_frames': 'refinement.md#track-propagation', 'mask_margin': 'camera-setups.md#masks',
-    'static_points': 'static-structure.md', 'keyframes': '#keyframes', 'qos_reliability': '#quality-of-service',
-    'max_megapixels': '#limits-on-input', 'tracks_format': 'vins.md', 'vins_channels': 'vins.md',
+    'static_points': 'static-structure.md', 'keyframes': 'keyframes.md', 'qos_reliability': 'interface.md#quality-of-service',
+    'max_megapixels': 'interface.md#limits-on-input', 'tracks_format': 'vins.md', 'vins_channels': 'vins.md',
     'mask_file': 'camera-setups.md#masks', 'stereo': 'camera-setups.md#stereo', 'depth': 'camera-setups.md#depth-cameras',
-    'max_wait_s': 'camera-setups.md#depth-cameras', 'autostart': '#lifecycle'}
+    'max_wait_s': 'camera-setups.md#depth-cameras', 'autostart': 'interface.md#lifecycle'}
 FIELDS = [field for kind in (MatcherConfig, NodeConfig) for field in dataclasses.fields(kind)]
 CODE = re.compile(r'~/[\w<>/]+|<\w+>/\w+|\{\w+\}|\b\w+\.safetensors|\b[a-z]+_\w+(?:/\w+)?|\[\'\']')  # topics, files, names
 
@@ -35,14 +35,14 @@ def params_file() -> str:
 
 
 def table() -> str:
-    """The rows of docs/interface.md: name, default, range or choices, meaning."""
+    """The rows of docs/parameters.md: name, default, range or choices, meaning."""
     rows = [f'| `{field.name}`{" *" if field.metadata["dynamic"] else ""} | {_default(field.default)} | {_values(field)} | '
             f'{_meaning(field)} |' for field in FIELDS]
     return '\n'.join(['| parameter | default | values | meaning |', '|---|---|---|---|', *rows])
 
 
 def page(text: str) -> str:
-    """The `text` of docs/interface.md with the table between its marks."""
+    """The `text` of docs/parameters.md with the table between its marks."""
     head, begin, rest = text.partition(BEGIN)
     _, end, tail = rest.partition(END)
     if not begin or not end:

@@ -26,10 +26,10 @@ from lightglue_trt_ros.utils.arguments import add_image_bits, add_settings, numb
 from lightglue_trt_ros.utils.commands import command, log
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.files import write_output
-from lightglue_trt_ros.utils.processes import describe_machine
 
 from ..demo.flight import forth_and_back, textured_frames
 from ..times.board_prediction import STAGES, measured_ms, predict
+from ..times.provenance import provenance
 from ..times.stages import device_times, measure_caching, measure_stages, profile, shares
 
 PARTS = ('stages', 'caching', 'node', 'cameras', 'device', 'profile')  # the first three where none is named
@@ -41,7 +41,7 @@ OF_A_CHECKOUT = ('homographies', 'turns', 'depth', 'layers', 'peers', 'scores', 
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when all was measured (device: or predicted, without a GPU), 1 with a message otherwise."""
     args = _parse(argv)
-    report: dict[str, Any] = {'machine': describe_machine()}
+    report: dict[str, Any] = provenance('benchmark', sys.argv[1:] if argv is None else argv)
     log.info(report['machine'])
     config = MatcherConfig(**settings_of(args, MatcherConfig))
     for part in args.parts or PARTS[:3]:

@@ -1,4 +1,4 @@
-"""The metrics (docs/evaluation.md defines them), the record of a pair of frames, and the results of each method and of all."""
+"""The metrics (docs/metrics.md defines them), the record of a pair of frames, and the results of each method and of all."""
 
 from __future__ import annotations
 

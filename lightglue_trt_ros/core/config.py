@@ -1,6 +1,6 @@
 """Settings: shapes and precision of an engine (EngineSpec), and everything a user may set (MatcherConfig).
 
-`make params` writes config/matcher.yaml and the table of docs/interface.md from the fields here and in ros/parameters.py.
+`make params` writes config/matcher.yaml and the table of docs/parameters.md from the fields here and in ros/parameters.py.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 ROBOT, WORKBENCH = PACKAGES = REPOSITORY / 'lightglue_trt_ros', REPOSITORY / 'lightglue_trt_eval'
 PAGES = sorted((REPOSITORY / 'docs').glob('*.md'))
 PAPERS = [*(REPOSITORY / name for name in ('README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'training/README.md')), *PAGES]
-README_LINES, README_WORDS = 150, 1600
+README_LINES, README_WORDS, ALL_WORDS, IMAGE_BYTES = 110, 750, 27_000, 2_000_000
 MEAN_WORDS, MOST_WORDS = 20, 40
 FENCE = re.compile(r'(?:<!-- (?P<comment>[^\n]*) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$', re.MULTILINE | re.DOTALL)
 LINK = re.compile(r'!?\[([^\]]*)\]\(([^)\s]+)\)')
@@ -137,7 +137,14 @@ def test_the_readme_is_short() -> None:
     text = (REPOSITORY / 'README.md').read_text()
     assert len(text.splitlines()) <= README_LINES
     assert len(text.split()) <= README_WORDS
-    assert (REPOSITORY / 'docs' / 'images' / 'demo.webp').stat().st_size < 2_000_000
+
+
+def test_pages_and_pictures_are_few() -> None:
+    assert sum(len(path.read_text().split()) for path in PAGES) <= ALL_WORDS
+    pictures = list((REPOSITORY / 'docs' / 'images').iterdir())
+    assert sum(path.stat().st_size for path in pictures) < IMAGE_BYTES
+    shown = [match for path in PAPERS for match in re.findall(r'!\[([^\]]+)\]\(([^)]+)\)', path.read_text())]
+    assert {path.name for path in pictures} == {Path(target).name for text, target in shown if len(text.split()) > 3}
 
 
 @pytest.mark.parametrize('path', PAGES, ids=lambda path: path.name)
@@ -275,10 +282,10 @@ def test_messages_that_are_quoted_exist() -> None:
 
 
 def test_every_parameter_and_public_name_has_its_line() -> None:
-    text = (REPOSITORY / 'docs' / 'interface.md').read_text()
+    text = (REPOSITORY / 'docs' / 'parameters.md').read_text()
     settings = yaml.safe_load((REPOSITORY / 'config' / 'matcher.yaml').read_text())['/**']['ros__parameters']
     assert not [name for name in settings if f'`{name}`' not in text]
-    documented = re.findall(r'^::: lightglue_trt_ros\.(\w+)$', (REPOSITORY / 'docs' / 'api.md').read_text(), re.MULTILINE)
+    documented = re.findall(r'^::: lightglue_trt_ros\.(\w+)$', (REPOSITORY / 'docs' / 'python.md').read_text(), re.MULTILINE)
     assert sorted(documented) == sorted(lightglue_trt_ros.__all__)
 
 

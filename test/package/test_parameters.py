@@ -1,4 +1,4 @@
-"""config/matcher.yaml and the parameter table of docs/interface.md are what `make params` writes."""
+"""config/matcher.yaml and the parameter table of docs/parameters.md are what `make params` writes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_links_of_the_table_belong_to_parameters() -> None:
 
 
 def test_page_without_marks_is_refused() -> None:
-    with pytest.raises(SystemExit, match=r'interface\.md must have the two lines'):
+    with pytest.raises(SystemExit, match=r'parameters\.md must have the two lines'):
         params.page('# Interface\n')
 
 

@@ -1,0 +1,213 @@
+"""Write the tables and numbers of README.md and docs/, and the charts in docs/images/, from the files in docs/figures/.
+
+A page has `<!-- figures: NAME -->` and `<!-- end -->` around a table, or `<!-- figure: NAME/ROW/COLUMN -->` and `<!-- end -->`
+around one cell. `python -m tools.figures keep FILE NAME COMMAND` puts the report.json of an evaluation into docs/figures/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lightglue_trt_eval.report.json_report import as_text
+from lightglue_trt_eval.times.provenance import version
+from lightglue_trt_ros.core.timing import PERCENTILES
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+FOLDER, IMAGES = REPOSITORY / 'docs' / 'figures', REPOSITORY / 'docs' / 'images'
+ORIGIN = ('machine', 'version', 'command', 'date')  # what each file says about its numbers
+BLOCK = re.compile(r'<!-- figures: ([\w/-]+) -->\n(?:(?!<!-- figures).*\n)*?<!-- end -->')
+CELL = re.compile(r'<!-- figure: (\w[^>]*?) -->.*?<!-- end -->')
+REFERENCE = re.compile(r'\{([^{}]+)\}')
+KEPT = ('name', 'ours', 'summary', 'intervals', 'deviation_histogram')  # of a matcher of a report
+DIGITS = 6  # significant, of what is kept of a report
+
+
+class Table(NamedTuple):
+    """Rows of text; the first `keys` cells of a row name it."""
+
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    keys: int = 1
+    origin: str = ''  # a line about machine, version, date and command; empty where the cells come from other tables
+
+    def cell(self, row: str, column: str) -> str:
+        """The cell of the row whose keys are `row`, joined by commas, under `column`."""
+        found = [cells for cells in self.rows if ', '.join(cells[:self.keys]).replace('*', '') == row]
+        if len(found) != 1 or column not in self.columns:
+            raise KeyError(f'{row}/{column}')
+        return found[0][list(self.columns).index(column)]
+
+    def markdown(self) -> str:
+        lines = [f'| {" | ".join(cells)} |' for cells in [self.columns, *self.rows]]
+        table = '\n'.join([lines[0], '|---' * len(self.columns) + '|', *lines[1:]])
+        return f'{table}\n\n{self.origin}' if self.origin else table
+
+
+def load(name: str) -> Table:
+    """The table of a file in docs/figures/: rows, reports of recordings, or the JSON of `benchmark`."""
+    content = document(name)
+    kind = next((kind for kind in KINDS if kind in content), None)
+    if kind is None:
+        raise SystemExit(f'docs/figures/{name}.json has none of the keys {", ".join(KINDS)}')
+    return KINDS[kind](content)
+
+
+def document(name: str) -> dict[str, Any]:
+    return dict(json.loads((FOLDER / f'{name}.json').read_text(encoding='utf-8')))
+
+
+def page(text: str) -> str:
+    """The `text` of a page with its tables and cells as docs/figures/ has them."""
+    text = BLOCK.sub(lambda match: f'<!-- figures: {match[1]} -->\n\n{load(match[1]).markdown()}\n\n<!-- end -->', text)
+    return CELL.sub(lambda match: f'<!-- figure: {match[1]} -->{value(match[1])}<!-- end -->', text)
+
+
+def value(reference: str) -> str:
+    """The cell that NAME/ROW/COLUMN names."""
+    name, row, column = (part.strip() for part in reference.rsplit('/', 2))
+    try:
+        return load(name).cell(row, column).replace('*', '')
+    except (KeyError, FileNotFoundError) as error:
+        raise SystemExit(f'docs/figures has no {reference}: {error}') from error
+
+
+def pages() -> list[Path]:
+    return [REPOSITORY / 'README.md', *sorted((REPOSITORY / 'docs').glob('*.md'))]
+
+
+# what a file may have
+
+
+def _of_rows(content: Mapping[str, Any]) -> Table:
+    rows = [[REFERENCE.sub(lambda match: value(match[1]), str(cell)) for cell in row] for row in content['rows']]
+    return Table(content['columns'], rows, content.get('keys', 1), _origin(content) if content.get('machine') else '')
+
+
+def _of_reports(content: Mapping[str, Any]) -> Table:
+    """Rows are the matchers of each report, columns are metrics at strides."""
+    reports = {label: document(name) for label, name in content['reports'].items()}
+    rows = [[label, shown, *(_strides(matcher, column) for column in content['columns'])]
+            for label, report in reports.items() for name, shown in content['matchers'].items()
+            for matcher in report['matchers'] if matcher['name'] == name]
+    heads = ['recording', 'matcher', *(column['label'] for column in content['columns'])]
+    return Table(heads, rows, 2, _origin(next(iter(reports.values()))))
+
+
+def _of_means(content: Mapping[str, Any]) -> Table:
+    """The mean of one metric over reports and strides, for each matcher."""
+    reports = [document(name) for name in content['means'].values()]
+    values = {shown: [matcher['summary'][str(stride)][content['metric']] for report in reports for stride in content['strides']
+                      for matcher in report['matchers'] if matcher['name'] == name] for name, shown in content['matchers'].items()}
+    rows = [[shown, f'{np.mean(each):.{content["digits"]}f}'] for shown, each in values.items()]
+    return Table(['matcher', 'mean'], rows, 1, _origin(reports[0]))
+
+
+def _of_runs(content: Mapping[str, Any]) -> Table:
+    """The rows of several files of one command, each row once; `ours` gets the name of its file's model."""
+    tables = {model: load(name) for model, name in content['runs'].items()}
+    rows = {model if row[0] == 'ours' else row[0]: row for model, table in tables.items() for row in table.rows}
+    first = next(iter(tables.values()))
+    return Table(first.columns, [[name, *row[1:]] for name, row in rows.items()], 1, first.origin)
+
+
+def _of_homographies(content: Mapping[str, Any]) -> Table:
+    pairs = content['homographies']['pairs']
+    names = list(dict.fromkeys(pair['pair'] for pair in pairs))
+    rows: dict[str, list[str]] = {}
+    for pair in pairs:
+        rows.setdefault(pair['matcher'], [pair['matcher']]).append(f'{pair["within_3px"]:.3f}')
+    return Table(['within 3 px', *names], list(rows.values()), 1, _origin(content))
+
+
+def _of_turns(content: Mapping[str, Any]) -> Table:
+    """Matches after a rotation, in percent of those of the upright picture, means over pictures."""
+    pictures = content['turns']['pictures']
+    angles = [angle for angle in pictures[0]['within_3px'] if angle != '0']
+    rows = []
+    for matcher in dict.fromkeys(each['matcher'] for each in pictures):
+        counts = [each['within_3px'] for each in pictures if each['matcher'] == matcher]
+        rows.append([matcher, *(f'{np.mean([100 * each[angle] / each["0"] for each in counts]):.0f}' for angle in angles)])
+    return Table(['% after degrees', *angles], rows, 1, _origin(content))
+
+
+def _strides(matcher: Mapping[str, Any], column: Mapping[str, Any]) -> str:
+    values = [matcher['summary'].get(str(stride), {}).get(column['metric']) for stride in column['strides']]
+    return ', '.join('-' if value is None else f'{value:.{column["digits"]}f}' for value in values)
+
+
+def _of_stages(content: Mapping[str, Any]) -> Table:
+    return _percentiles(content, content['stages']['stages'], 2)
+
+
+def _of_device(content: Mapping[str, Any]) -> Table:
+    return _percentiles(content, {name: values for name, values in content['device'].items() if name != 'prediction'}, 3)
+
+
+def _of_node(content: Mapping[str, Any]) -> Table:
+    node = content['node']
+    return _percentiles(content, {'the matcher': node['latency_ms'], 'the matcher with depth': node['depth']['latency_ms'],
+                                  'a node that answers at once': node['echo']['latency_ms']}, 2)
+
+
+def _percentiles(content: Mapping[str, Any], series: Mapping[str, Sequence[float]], digits: int) -> Table:
+    rows = [[name, *(f'{value:.{digits}f}' for value in np.percentile(values, PERCENTILES))] for name, values in series.items()]
+    return Table(['ms', 'median', *(f'p{percentile}' for percentile in PERCENTILES[1:])], rows, 1, _origin(content))
+
+
+def _origin(content: Mapping[str, Any]) -> str:
+    date = f', {content["date"]}' if content['date'] else ''
+    command = f', `{content["command"]}`' if content['command'] else ''
+    return f'*{content["machine"]}; {content["version"]}{date}{command}.{" " + content["note"] if "note" in content else ""}*'
+
+
+KINDS: dict[str, Callable[[Mapping[str, Any]], Table]] = {
+    'rows': _of_rows, 'reports': _of_reports, 'means': _of_means, 'stages': _of_stages, 'device': _of_device, 'node': _of_node,
+    'homographies': _of_homographies, 'turns': _of_turns, 'runs': _of_runs}
+
+
+def keep(file: Path, name: str, command: str) -> None:
+    """What pages and charts read of an evaluation's report.json, into docs/figures/."""
+    report = json.loads(file.read_text(encoding='utf-8'))
+    content = {'machine': report['machine'], 'version': version(), 'command': command, 'date': str(datetime.date.today()),
+               'strides': report['strides'], 'estimator': report['estimator'],
+               'matchers': [{key: matcher[key] for key in KEPT} for matcher in report['matchers']]}
+    target = FOLDER / f'{name}.json'
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_bytes(as_text(_short(content)))
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, float):
+        return float(f'{value:.{DIGITS}g}')
+    if isinstance(value, dict):
+        return {key: _short(entry) for key, entry in value.items()}
+    return [_short(entry) for entry in value] if isinstance(value, list) else value
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Without arguments: write all pages and charts."""
+    from tools.charts import CHARTS
+    parser = argparse.ArgumentParser(prog='python -m tools.figures', description=__doc__)
+    parser.add_argument('keep', nargs='*', metavar='keep FILE NAME COMMAND', help='a report.json, its name here, its command')
+    if words := parser.parse_args(argv).keep:
+        if words[0] != 'keep' or len(words) != 4:
+            parser.error('keep takes FILE, NAME and COMMAND')
+        keep(Path(words[1]), words[2], words[3])
+    for path in pages():
+        path.write_text(page(path.read_text(encoding='utf-8')), encoding='utf-8')
+    for name, draw in CHARTS.items():
+        (IMAGES / name).write_text(draw(), encoding='utf-8')
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main())
