@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 import numpy as np
 from numpy.typing import NDArray
 
+from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.backend import Backend, refining_backend
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.correspondences import Correspondences, Sought
@@ -76,6 +77,7 @@ class SharedNetworks:
 
     def __init__(self, backend: Backend, configs: Collection[MatcherConfig]) -> None:
         self.spec, self.early_exits, self.description = backend.spec, backend.early_exits, backend.description
+        self.backend_name = 'onnxruntime' if isinstance(backend, OnnxRuntimeBackend) else 'tensorrt'
         self.score_calibration = backend.score_calibration
         self.rows: NDArray[np.int32] = np.zeros((0, 2), np.int32)  # (M, 2) of the last match, reference and current
         self.gpu_ms = 0.0  # of the last timed frame
