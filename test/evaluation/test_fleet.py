@@ -201,22 +201,28 @@ def test_an_installation_has_the_versions_of_its_libraries(monkeypatch: pytest.M
     assert plan.differences(now) == [f'libraries {there}, not {here.libraries}']
 
 
-@pytest.mark.parametrize('changed', ['backends/kernels/refinement.ptx', 'backends/kernels/refinement.cu',
-                                     'evaluation/fleet/sorting.js', 'evaluation/fleet/fleet.html.jinja', 'core/masks.py',
-                                     'networks/data/ours/scores.json'])
-def test_a_copy_of_the_package_is_another_build_when_any_of_its_code_differs(tmp_path: Path, changed: str) -> None:
+def test_a_copy_of_the_package_is_another_build_when_any_of_its_code_differs(tmp_path: Path) -> None:
     copy = tmp_path / 'lightglue_trt_ros'
     shutil.copytree(plan_module.PACKAGE, copy, ignore=shutil.ignore_patterns('*.safetensors', '__pycache__'))
-    command = [sys.executable, '-c', 'from lightglue_trt_ros.evaluation.fleet import plan; print(plan.build())']
-
-    def build() -> str:
-        environment = os.environ | {'PYTHONPATH': os.pathsep.join([str(tmp_path), os.environ.get('PYTHONPATH', '')])}
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout.strip()
-
-    assert build() == plan_module.build()
-    with (copy / changed).open('a') as file:
-        file.write('\n')
-    assert build() != plan_module.build()
+    changes = ('backends/kernels/refinement.ptx', 'backends/kernels/refinement.cu', 'evaluation/fleet/sorting.js',
+               'evaluation/fleet/fleet.html.jinja', 'core/masks.py', 'networks/data/ours/scores.json')
+    script = """if True:
+        import sys
+        from lightglue_trt_ros.evaluation.fleet import plan
+        print(plan.build())
+        for name in sys.argv[1:]:
+            before = (plan.PACKAGE / name).read_bytes()
+            (plan.PACKAGE / name).write_bytes(before + b'\\n')
+            plan.build.cache_clear()
+            print(plan.build())
+            (plan.PACKAGE / name).write_bytes(before)
+    """
+    environment = os.environ | {'PYTHONPATH': os.pathsep.join([str(tmp_path), os.environ.get('PYTHONPATH', '')])}
+    done = subprocess.run([sys.executable, '-c', script, *changes], cwd=tmp_path, env=environment, capture_output=True, text=True,
+                          check=True)
+    same, *others = done.stdout.split()
+    assert same == plan_module.build()
+    assert len({same, *others}) == 1 + len(changes)
 
 
 def test_a_result_of_the_cpu_is_not_kept_for_a_gpu_with_engines(tmp_path: Path) -> None:
@@ -592,6 +598,7 @@ def test_a_page_of_nothing() -> None:
     assert '0 of 1 recordings evaluated, 1 cannot be evaluated.' in text
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 def test_without_dask_the_pip_line_is_named(flights: Path, tmp_path: Path) -> None:
     for missing in ('distributed', 'pyarrow', 'fsspec'):
