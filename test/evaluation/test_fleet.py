@@ -599,7 +599,6 @@ def test_a_page_of_nothing() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_without_dask_the_pip_line_is_named(flights: Path, tmp_path: Path) -> None:
     for missing in ('distributed', 'pyarrow', 'fsspec'):
         code = (f'import sys; sys.modules["{missing}"] = None\n'
