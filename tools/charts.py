@@ -155,11 +155,29 @@ def propagation() -> str:
     return str(svg)
 
 
+def static() -> str:
+    """Pose AUC@10 on recordings in which something stands still."""
+    rows = load('static').rows
+    svg = Svg('Pose AUC at 10 degrees with structure that stands still in the image, for ours, ours_light and KLT', 66 + 58 * len(rows))
+    svg.text(14, 22, 'Pose AUC@10, percent', 'bold')
+    y = 46.0
+    for recording, *values in rows:
+        svg.text(14, y, recording, 'small')
+        for kind, value in zip(('c0', 'c1', 'c3'), values, strict=True):
+            y += 13
+            if value:
+                svg.add('rect', f'{kind} bar', x=14, y=y - 6, width=3.6 * float(value), height=10)
+                svg.text(18 + 3.6 * float(value), y + 4, value, 'small')
+        y += 19
+    svg.legend(14, y + 4, [('c0', 'ours'), ('c1', 'ours_light'), ('c3', 'KLT')])
+    return str(svg)
+
+
 def _at(value: float, low: float, high: float) -> float:
     return LEFT + (RIGHT - LEFT) * (min(max(value, low), high) - low) / (high - low)
 
 
 CHARTS: dict[str, Callable[[], str]] = {
-    'auc.svg': auc, 'calibration.svg': calibration, 'gpu-times.svg': gpu_times, 'boards.svg': boards,
+    'auc.svg': auc, 'calibration.svg': calibration, 'gpu-times.svg': gpu_times, 'boards.svg': boards, 'static.svg': static,
     'track-lengths.svg': propagation, 'rooms.svg': diagrams.rooms,
     'frame.svg': diagrams.frame, 'topics.svg': diagrams.topics, 'setups.svg': diagrams.setups}

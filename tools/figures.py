@@ -99,7 +99,8 @@ def _of_reports(content: Mapping[str, Any]) -> Table:
             for label, report in reports.items() for name, shown in content['matchers'].items()
             for matcher in report['matchers'] if matcher['name'] == name]
     heads = ['recording', 'matcher', *(column['label'] for column in content['columns'])]
-    return Table(heads, rows, 2, _origin(next(iter(reports.values()))))
+    origin = f'*As in {content["as"]}.*' if 'as' in content else _origin(next(iter(reports.values())))
+    return Table(heads, rows, 2, origin)
 
 
 def _of_means(content: Mapping[str, Any]) -> Table:
@@ -120,12 +121,11 @@ def _of_runs(content: Mapping[str, Any]) -> Table:
 
 
 def _of_homographies(content: Mapping[str, Any]) -> Table:
-    pairs = content['homographies']['pairs']
-    names = list(dict.fromkeys(pair['pair'] for pair in pairs))
-    rows: dict[str, list[str]] = {}
-    for pair in pairs:
-        rows.setdefault(pair['matcher'], [pair['matcher']]).append(f'{pair["within_3px"]:.3f}')
-    return Table(['within 3 px', *names], list(rows.values()), 1, _origin(content))
+    shares: dict[str, list[float]] = {}
+    for pair in content['homographies']['pairs']:
+        shares.setdefault(pair['matcher'], []).append(pair['within_3px'])
+    rows = [[matcher, f'{np.mean(values):.3f}', f'{min(values):.3f}'] for matcher, values in shares.items()]
+    return Table(['share within 3 px', 'mean of eight pairs', 'lowest'], rows, 1, _origin(content))
 
 
 def _of_turns(content: Mapping[str, Any]) -> Table:
