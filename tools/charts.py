@@ -158,7 +158,7 @@ def propagation() -> str:
 def static() -> str:
     """Pose AUC@10 on recordings in which something stands still."""
     rows = load('static').rows
-    svg = Svg('Pose AUC at 10 degrees with structure that stands still in the image, for ours, ours_light and KLT', 66 + 58 * len(rows))
+    svg = Svg('Pose AUC at 10 degrees with structure that stands still, for ours, ours_light and KLT', 66 + 58 * len(rows))
     svg.text(14, 22, 'Pose AUC@10, percent', 'bold')
     y = 46.0
     for recording, *values in rows:
