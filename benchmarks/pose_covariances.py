@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage, depth_pixels
-from lightglue_trt_ros.core.epipolar_check import RightImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.geometry import contiguous, fitting_size
 from lightglue_trt_ros.core.images import gray_of
+from lightglue_trt_ros.core.stereo import RightImage
 from lightglue_trt_ros.core.types import Float64, FrameMatches
 from lightglue_trt_ros.datasets.bag import depth_of, open_recording, paired, stereo_recording, with_nearest
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
@@ -36,7 +36,7 @@ APART_S = 0.02  # between an image and its pose
 
 
 @dataclass(frozen=True)
-class Calibration:
+class PoseCalibration:
     """Of one recording: shares, in percent, of the errors on all six axes that are within one and two deviations."""
 
     recording: str
@@ -65,7 +65,7 @@ def recordings(data: Path) -> list[Path]:
     return folders
 
 
-def measure_recording(folder: Path, config: MatcherConfig) -> Iterator[Calibration]:
+def measure_recording(folder: Path, config: MatcherConfig) -> Iterator[PoseCalibration]:
     """With right or depth images, and without. Raises BagError."""
     recording = open_recording(folder)
     camera, truth = recording.intrinsics, load_ground_truth(recording)
@@ -81,7 +81,7 @@ def measure_recording(folder: Path, config: MatcherConfig) -> Iterator[Calibrati
         whole = errors_of(matches, poses, calibration, depth)
         pieces = [errors_of(matches[first:first + FRAMES], poses[first:], calibration, depth)
                   for first in range(0, len(matches) - FRAMES, EVERY)]
-        yield Calibration(folder.name, calibration is rig or depth, len(matches), shares(whole[1]),
+        yield PoseCalibration(folder.name, calibration is rig or depth, len(matches), shares(whole[1]),
                           shares(np.concatenate([piece for piece, _ in pieces])), shares(whole[0]))
 
 

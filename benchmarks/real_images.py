@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-from lightglue_trt_eval.predict.baselines import Correspondences, SiftMatcher
+from lightglue_trt_eval.predict.baselines import MatchedPoints, SiftMatcher
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.types import UInt8
@@ -17,7 +17,7 @@ from lightglue_trt_ros.utils.errors import BagError
 SEQUENCES = ('kitti_short_1', 'kitti_short_2', 'hololens')
 SCENES = ('graf', 'boat', 'leuven', 'bikes')  # of oxford_affine/ (Mikolajczyk et al., IJCV 2005)
 
-PairMatcher = Callable[[UInt8, UInt8], Correspondences]  # of two gray images (H, W)
+PairMatcher = Callable[[UInt8, UInt8], MatchedPoints]  # of two gray images (H, W)
 
 
 def find_sequences(data: Path) -> dict[str, Path]:
@@ -42,12 +42,12 @@ def pair_matchers(config: MatcherConfig) -> Iterator[tuple[str, PairMatcher]]:
     with closing(open_backend(config).backend) as backend:
         frames = FrameMatcher(backend, config)
 
-        def match(first: UInt8, second: UInt8) -> Correspondences:
+        def match(first: UInt8, second: UInt8) -> MatchedPoints:
             frames.reset()
             frames.process(first, 0.0)
             matches = frames.process(second, 0.1)
             assert matches is not None
-            return Correspondences(matches.reference_keypoints, matches.keypoints)
+            return MatchedPoints(matches.reference_keypoints, matches.keypoints)
 
         yield 'ours', match
     yield 'SIFT 4000, ratio 0.8', SiftMatcher().match

@@ -34,7 +34,7 @@ RIGHT_PX, SURE, BINS = 3.0, 0.9, 10
 ROUNDS, WORST_PX, MIN_FIT = 3, 2.0, 8  # of the fit of a motion: matches off by more are left out, unless 2.5 medians are more
 
 
-class Judged(NamedTuple):
+class JudgedMatches(NamedTuple):
     """Matches whose true position is known: probabilities (M,), and distances (M,) from it by the recorded and a fitted motion."""
 
     scores: Float32
@@ -74,7 +74,7 @@ def _measure(path: Path, args: argparse.Namespace, config: MatcherConfig) -> lis
     truth = 'the true position by depth' if located else 'the true epipolar line, an upper bound'
     with closing(open_backend(config).backend) as backend:
         for stride, pairs in by_stride.items():
-            found: list[Judged] = []
+            found: list[JudgedMatches] = []
             with progress(f'{path.name}, stride {stride}', len(pairs)) as bar:
                 last = -1
                 for pair in bar.each(pairs):
@@ -91,7 +91,7 @@ def _measure(path: Path, args: argparse.Namespace, config: MatcherConfig) -> lis
     return rows
 
 
-def judge(scene: Scene, pair: tuple[int, int], matches: FrameMatches, depth: DepthImage | None) -> Judged | None:
+def judge(scene: Scene, pair: tuple[int, int], matches: FrameMatches, depth: DepthImage | None) -> JudgedMatches | None:
     """Of the reference's depth image, if it has one; None without true poses.
 
     The fitted motion is that of the sure matches. It shows what errors of the poses add: six numbers, of hundreds of matches.
@@ -108,7 +108,7 @@ def judge(scene: Scene, pair: tuple[int, int], matches: FrameMatches, depth: Dep
         estimate = two_view.estimate_relative_pose(before[sure], current[sure], camera, camera)
         fundamental = None if estimate is None else two_view.fundamental_of(estimate, camera, camera)
         fitted = recorded if fundamental is None else two_view.epipolar_errors(before, current, fundamental)
-        return Judged(matches.scores, recorded, fitted)
+        return JudgedMatches(matches.scores, recorded, fitted)
     xyz = locate(depth, matches.reference_keypoints, np.zeros_like(matches.covariances)).xyz.astype(np.float64)
     known = np.isfinite(xyz).all(axis=1)
     xyz, sure, current = xyz[known], sure[known], current[known]
@@ -122,7 +122,7 @@ def judge(scene: Scene, pair: tuple[int, int], matches: FrameMatches, depth: Dep
         refined: Any = cv2.solvePnPRefineLM(xyz[kept], current[kept], np.asarray(camera), None, vector.copy(), shift.copy())
         vector, shift = refined
         fitted = _reprojection_errors(xyz, current, camera, np.asarray(cv2.Rodrigues(vector)[0]), shift.ravel())
-    return Judged(matches.scores[known], recorded, fitted)
+    return JudgedMatches(matches.scores[known], recorded, fitted)
 
 
 def _reprojection_errors(xyz: Float64, points: Float64, camera: ArrayLike, rotation: Any, translation: Float64) -> Float64:
@@ -133,7 +133,7 @@ def _reprojection_errors(xyz: Float64, points: Float64, camera: ArrayLike, rotat
     return np.asarray(np.where(seen[:, 2] > 0, errors, np.inf))
 
 
-def calibration(found: list[Judged]) -> dict[str, Any]:
+def calibration(found: list[JudgedMatches]) -> dict[str, Any]:
     """Shares and errors over all matches, and the curves: matches, mean score and share of right ones of each tenth."""
     scores, recorded, fitted = (np.concatenate(each) for each in zip(*found, strict=True))
     figures: dict[str, Any] = {'matches': len(scores), 'score': float(scores.mean(dtype=np.float64))}

@@ -19,10 +19,10 @@ from lightglue_trt_eval.predict.baselines import KltMatcher, SiftMatcher, follow
 from lightglue_trt_eval.score.trajectory import align_sim3, kitti_drift, known_poses
 from lightglue_trt_ros.core.cameras import StereoRig
 from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.core.epipolar_check import RightImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.geometry import fitting_size
 from lightglue_trt_ros.core.images import gray_of
+from lightglue_trt_ros.core.stereo import RightImage
 from lightglue_trt_ros.core.types import Float32, Float64, FrameMatches, UInt8
 from lightglue_trt_ros.datasets.bag import open_recording, paired, stereo_recording
 from lightglue_trt_ros.datasets.calibration_files import check_size

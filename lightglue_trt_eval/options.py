@@ -31,6 +31,10 @@ from .predict.baselines import BASELINES
 
 OWN_RIGHT_IMAGES = '--stereo'  # as right_topic: the right images that a folder has without a topic
 OWN_DEPTH_IMAGES = '--depth'  # as depth_topic: those that the recording has by itself
+OWN_IMAGES = {  # options without a value, of the fields that also name a topic
+    'right_topic': (OWN_RIGHT_IMAGES, 'also match left to right, if the folder has right images'),
+    'depth_topic': (OWN_DEPTH_IMAGES, "give our matchers the depth images: the folder's, or a bag's that are called depth and have "
+                                      "the images' frame_id")}
 OF_CAMERA = ('image_topic', 'depth_topic', 'camera', 'camera_in_body', 'mask', 'truth', 'truth_topic',
              'truth_child_frame')  # may have {camera}
 SETTINGS = ('backend', 'engine_dir', 'precision', 'max_keypoints', 'weights', 'match_threshold', 'refinement', 'depth_confidence',
@@ -43,41 +47,72 @@ SEVERAL_WORDS = {  # options that take several words, and which words belong to 
     '--compare': lambda word: all(_is_variant(part) for part in word.split(',') if part)}
 
 
+def _words(text: str) -> list[str]:
+    return [word for word in text.split(',') if word]
+
+
+def option(default: Any, text: str, *names: str, single: bool = False, group: str = '', **argument: Any) -> Any:
+    """A field that is an option of evaluate_bag, with its help; `names` are others of the same option.
+
+    `single`: of a single recording, not of a fleet. Options of one `group` exclude each other. `argument` is argparse's.
+    """
+    start = [] if argument.get('action') == 'extend' else default
+    return field(default=default, metadata={'names': names, 'single': single, 'group': group,
+                                            'argument': {'default': start, 'help': text, **argument}})
+
+
 @dataclass(frozen=True)
 class EvaluationOptions:
     """How one recording is evaluated. None: as recorded, or chosen by the evaluation."""
 
-    image_topic: str | None = None
-    image_bits: int = 16  # that the camera fills, of images of 16 bits
-    camera: Path | None = None  # intrinsics
-    mask: Path | None = None
-    truth_topic: str | None = None
-    truth: Path | None = None
-    truth_kind: str | None = None
-    truth_child_frame: str | None = None
-    camera_in_body: Path | None = None
-    max_time_difference: float = 0.02  # between an image and its pose, seconds
-    strides: tuple[int, ...] = (1, 2, 4)
-    baselines: tuple[str, ...] = ()
-    compare: tuple[str, ...] = ()  # words for `variants`
-    estimator: str = DEFAULT_ESTIMATOR
-    max_frames: int | None = None
-    degrade: tuple[str, ...] = ()  # of DEGRADATIONS and DEPTH_DEGRADATIONS
-    right_topic: str | None = None  # OWN_RIGHT_IMAGES: those of the folder
-    depth_scale: float | None = None  # units to a metre of depth images
-    depth_topic: str | None = None  # OWN_DEPTH_IMAGES: those that the recording has by itself
-    live: bool = False
-    rate: float = 1.0  # of the recorded pace, for `live`
-    height: int | None = None  # of the engine; None: `fitting_size`
-    width: int | None = None
+    image_topic: str | None = option(None, 'image topic, if the bag has several', metavar='TOPIC')
+    image_bits: int = field(default=16, metadata={'add': add_image_bits})
+    camera: Path | None = option(None, 'intrinsics, instead of the recorded ones; of a file with several cameras FILE:NAME, as '
+                                 'camchain.yaml:cam1', '--intrinsics', type=Path, metavar='YAML')
+    mask: Path | None = option(None, '8-bit gray image of the size of the images or of the engine; no matcher gets keypoints '
+                               'where it is 0', type=Path, metavar='PNG')
+    truth_topic: str | None = option(None, 'ground truth: a topic of poses in the bag, instead of the default', group='truth',
+                                     metavar='TOPIC')
+    truth_child_frame: str | None = option(None, 'the moving frame, if a topic of poses has several', metavar='FRAME')
+    camera_in_body: Path | None = option(None, "the camera's pose in the body that the ground truth is of: a calibration file of "
+                                         'EuRoC, Kalibr, VINS or ORB-SLAM; FILE:NAME as for --camera', type=Path, metavar='YAML')
+    max_time_difference: float = option(0.02, 'largest difference between the stamps of an image and its pose, seconds; default: '
+                                        '%(default)s', type=positive, metavar='S')
+    strides: tuple[int, ...] = option((1, 2, 4), 'match every Nth frame with the one N before it; default: 1,2,4', type=numbers,
+                                      metavar='N,N')
+    baselines: tuple[str, ...] = option((), f'classical matchers to compare with, of {" ".join(BASELINES)}',
+                                        type=some_of(BASELINES), action='extend', metavar='NAME ...')
+    compare: tuple[str, ...] = option(  # words for `variants`
+        (), f'precisions ({",".join(PRECISIONS)}), numbers of keypoints, SETTING=VALUE (depth_confidence=-1, weights=ours_light), '
+        'or folders of engine sets, each compared with the first', type=_words, action='extend', metavar='WHAT ...')
+    estimator: str = option(DEFAULT_ESTIMATOR, 'how poses are estimated, for every matcher; default: %(default)s; '
+                            + '; '.join(f'{name}: {label}' for name, label in ESTIMATOR_LABELS.items()),
+                            choices=tuple(ESTIMATOR_LABELS))
+    max_frames: int | None = option(None, 'evaluate only the first N frames', type=number(int, 2), metavar='N')
+    depth_topic: str | None = option(  # OWN_DEPTH_IMAGES: those that the recording has by itself
+        None, 'give our matchers the depth images on this topic of the bag', group='depth', metavar='TOPIC')
+    depth_scale: float | None = field(default=None, metadata={'add': add_depth_scale})  # units to a metre of depth images
+    degrade: tuple[str, ...] = option(
+        (), 'show every matcher the frames in bad light or with structure that is no part of the scene, or ours depth images with '
+        f'noise; of several one after the other\n{in_lines((*DEGRADATIONS, *DEPTH_DEGRADATIONS))}',
+        type=some_of((*DEGRADATIONS, *DEPTH_DEGRADATIONS)), metavar='NAME,…')
+    truth: Path | None = option(None, 'ground truth: a file of TUM, KITTI or EuRoC', '--truth-file', single=True, group='truth',
+                                type=Path, metavar='FILE')
+    truth_kind: str | None = option(None, 'format of that file; default: by its first line', single=True, choices=KINDS)
+    right_topic: str | None = option(  # OWN_RIGHT_IMAGES: those of the folder
+        None, 'also match left to right, with the right images on this topic', single=True, metavar='TOPIC')
+    live: bool = option(False, 'also play the bag over DDS into the running node', single=True, action='store_true')
+    rate: float = option(1.0, 'pace for --live, as a multiple of the recorded pace; default: %(default)s', single=True,
+                         type=positive)
     matcher: dict[str, Any] = field(default_factory=dict)  # fields of MatcherConfig, without the size
+    height: int | None = option(None, 'height of the engine; default: aspect ratio of the images, area of 640x480', type=int)
+    width: int | None = option(None, 'width of the engine', type=int)
 
     @classmethod
     def of(cls, args: argparse.Namespace, parser: argparse.ArgumentParser) -> EvaluationOptions:
         """The values of a parser that has `add_evaluation_options`. Contradictions end the command with a usage error."""
         values = {each.name: getattr(args, each.name) for each in dataclasses.fields(cls) if hasattr(args, each.name)}
-        values['baselines'] = tuple(dict.fromkeys(name for names in args.baselines for name in names))
-        values['compare'] = tuple(word for words in args.compare for word in words.split(',') if word)
+        values |= {'baselines': tuple(dict.fromkeys(args.baselines)), 'compare': tuple(args.compare)}
         matcher = {name: value for name, value in settings_of(args, MatcherConfig).items() if name in SETTINGS}
         options = cls(**values, matcher=matcher)
         if (options.height is None) != (options.width is None):
@@ -109,51 +144,19 @@ class EvaluationOptions:
 
 def add_evaluation_options(parser: argparse._ActionsContainer, *, fleet: bool = False) -> None:
     """Declare every option of EvaluationOptions; for a `fleet` without those of a single recording."""
-    parser.add_argument('--image-topic', metavar='TOPIC', help='image topic, if the bag has several')
-    add_image_bits(parser)
-    parser.add_argument('--camera', '--intrinsics', type=Path, metavar='YAML', help='intrinsics, instead of the recorded ones; of '
-                        'a file with several cameras FILE:NAME, as camchain.yaml:cam1')
-    parser.add_argument('--mask', type=Path, metavar='PNG', help='8-bit gray image of the size of the images or of the engine; no '
-                        'matcher gets keypoints where it is 0')
-    truth = parser.add_mutually_exclusive_group()
-    truth.add_argument('--truth-topic', metavar='TOPIC', help='ground truth: a topic of poses in the bag, instead of the default')
-    parser.add_argument('--truth-child-frame', metavar='FRAME', help='the moving frame, if a topic of poses has several')
-    parser.add_argument('--camera-in-body', type=Path, metavar='YAML',
-                        help="the camera's pose in the body that the ground truth is of: a calibration file of EuRoC, Kalibr, VINS "
-                        'or ORB-SLAM; FILE:NAME as for --camera')
-    parser.add_argument('--max-time-difference', type=positive, default=0.02, metavar='S',
-                        help='largest difference between the stamps of an image and its pose, seconds; default: %(default)s')
-    parser.add_argument('--strides', type=numbers, default=(1, 2, 4), metavar='N,N',
-                        help='match every Nth frame with the one N before it; default: 1,2,4')
-    parser.add_argument('--baselines', type=some_of(BASELINES), action='append', default=[], metavar='NAME ...',
-                        help=f'classical matchers to compare with, of {" ".join(BASELINES)}')
-    parser.add_argument('--compare', action='append', default=[], metavar='WHAT ...', help=f'precisions ({",".join(PRECISIONS)}), '
-                        'numbers of keypoints, SETTING=VALUE (depth_confidence=-1, weights=ours_light), or folders of engine sets, '
-                        'each compared with the first')
-    parser.add_argument('--estimator', choices=tuple(ESTIMATOR_LABELS), default=DEFAULT_ESTIMATOR,
-                        help='how poses are estimated, for every matcher; default: %(default)s; '
-                        + '; '.join(f'{name}: {label}' for name, label in ESTIMATOR_LABELS.items()))
-    parser.add_argument('--max-frames', type=number(int, 2), metavar='N', help='evaluate only the first N frames')
-    depth = parser.add_mutually_exclusive_group()
-    depth.add_argument('--depth', dest='depth_topic', action='store_const', const=OWN_DEPTH_IMAGES, help='give our matchers the '
-                       "depth images: the folder's, or a bag's that are called depth and have the images' frame_id")
-    depth.add_argument('--depth-topic', metavar='TOPIC', help='give our matchers the depth images on this topic of the bag')
-    add_depth_scale(parser)
-    parser.add_argument('--degrade', type=some_of(kinds := (*DEGRADATIONS, *DEPTH_DEGRADATIONS)), default=(), metavar='NAME,…',
-                        help='show every matcher the frames in bad light or with structure that is no part of the scene, or '
-                        f'ours depth images with noise; of several one after the other\n{in_lines(kinds)}')
-    if not fleet:
-        truth.add_argument('--truth', '--truth-file', type=Path, metavar='FILE', help='ground truth: a file of TUM, KITTI or EuRoC')
-        parser.add_argument('--truth-kind', choices=KINDS, help='format of that file; default: by its first line')
-        parser.add_argument('--stereo', dest='right_topic', action='store_const', const=OWN_RIGHT_IMAGES,
-                            help='also match left to right, if the folder has right images')
-        parser.add_argument('--right-topic', metavar='TOPIC', help='also match left to right, with the right images on this topic')
-        parser.add_argument('--live', action='store_true', help='also play the bag over DDS into the running node')
-        parser.add_argument('--rate', type=positive, default=1.0,
-                            help='pace for --live, as a multiple of the recorded pace; default: %(default)s')
-    add_settings(parser, MatcherConfig, *SETTINGS)
-    parser.add_argument('--height', type=int, help='height of the engine; default: aspect ratio of the images, area of 640x480')
-    parser.add_argument('--width', type=int, help='width of the engine')
+    groups = {name: parser.add_mutually_exclusive_group() for name in ('truth', 'depth')}
+    for each in dataclasses.fields(EvaluationOptions):
+        meta = each.metadata
+        if each.name == 'matcher':
+            add_settings(parser, MatcherConfig, *SETTINGS)
+        elif 'add' in meta:
+            meta['add'](parser)
+        elif not (fleet and meta['single']):
+            holder = groups.get(meta['group'], parser)
+            if each.name in OWN_IMAGES:
+                name, text = OWN_IMAGES[each.name]
+                holder.add_argument(name, dest=each.name, action='store_const', const=name, help=text)
+            holder.add_argument(f'--{each.name.replace("_", "-")}', *meta['names'], **meta['argument'])
 
 
 def add_cameras(parser: argparse._ActionsContainer, what: str, *more: str) -> None:
@@ -230,7 +233,7 @@ def _variant(config: MatcherConfig, word: str) -> MatcherConfig:
     if not _is_engine_set(word):
         raise ConfigError(f'--compare {word}: give precisions ({", ".join(PRECISIONS)}), numbers of keypoints, SETTING=VALUE, or '
                           'folders of engine sets (with a manifest.json)')
-    from lightglue_trt_ros.engines.engine_store import ENGINES, MANIFEST, Artifact
+    from lightglue_trt_ros.engines.manifest import ENGINES, MANIFEST, Artifact
     folder = Path(word).expanduser()
     try:
         identity = Artifact.of_folder(folder).identity

@@ -18,7 +18,7 @@ from lightglue_trt_ros.datasets.sequence import Frame
 from lightglue_trt_ros.odometry.two_view import PoseEstimator
 from lightglue_trt_ros.utils.errors import BagError, EngineError, FrameError
 
-from .predict.baselines import Correspondences
+from .predict.baselines import MatchedPoints
 from .predict.methods import Method, Prediction
 from .predict.scene import Motion, Scene
 from .score.depth_accuracy import DepthImages, DepthScore, ShownDepth
@@ -67,7 +67,7 @@ class FramePrediction(NamedTuple):
     """The predictions of one method for a frame."""
 
     by_stride: dict[int, Prediction]  # where there is a reference
-    backward: Correspondences | None  # of stride 1, from the frame to its reference, where that was asked for
+    backward: MatchedPoints | None  # of stride 1, from the frame to its reference, where that was asked for
 
 
 class MethodRun:
@@ -93,7 +93,7 @@ class MethodRun:
                     predictions[stride] = prediction
         return predictions
 
-    def match_back(self, shown: ShownFrame, reference: UInt8) -> Correspondences | None:
+    def match_back(self, shown: ShownFrame, reference: UInt8) -> MatchedPoints | None:
         """The correspondences from the frame to its reference."""
         with self._wall.spent(self._kind):
             self._backward.reset()
@@ -109,7 +109,7 @@ def _more(standing: Standing | None, prediction: FramePrediction) -> Standing | 
     return max(found, key=lambda each: (each.blocked, each.share), default=None)
 
 
-class Evaluator:
+class RecordingPass:
     """Passes over a recording, each with other methods.
 
     `frames` opens the recording anew and gives the frames of the scene's timeline, `decode` makes gray uint8 (H, W) of what one

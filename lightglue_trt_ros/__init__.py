@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from .core.cameras import Intrinsics, StereoRig
     from .core.config import MatcherConfig
     from .core.depth import DepthImage, depth_from_image
-    from .core.epipolar_check import RightImage
     from .core.frame_matcher import FrameMatcher
     from .core.masks import Mask, load_mask
+    from .core.stereo import RightImage
     from .core.tracks import TrackCounter
     from .engines.selection import open_backend
     from .ros.clouds import matches_from_cloud
@@ -26,7 +26,7 @@ __all__ = ['BagError', 'ConfigError', 'DepthImage', 'EngineError', 'FrameError',
            'LightglueTrtError', 'Mask', 'MatcherConfig', 'RightImage', 'StereoRig', 'TrackCounter', 'WeightsError',
            'depth_from_image', 'load_mask', 'matches_from_cloud', 'open_backend']
 _PLACES = {'core.config': ['MatcherConfig'], 'core.cameras': ['Intrinsics', 'StereoRig'],
-           'core.depth': ['DepthImage', 'depth_from_image'], 'core.epipolar_check': ['RightImage'],
+           'core.depth': ['DepthImage', 'depth_from_image'], 'core.stereo': ['RightImage'],
            'core.frame_matcher': ['FrameMatcher'], 'core.masks': ['Mask', 'load_mask'], 'core.tracks': ['TrackCounter'],
            'engines.selection': ['open_backend'], 'ros.clouds': ['matches_from_cloud'],
            'utils.errors': ['BagError', 'ConfigError', 'EngineError', 'FrameError', 'LightglueTrtError', 'WeightsError']}

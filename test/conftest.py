@@ -65,6 +65,7 @@ def pytest_report_header() -> str:
 
 # folders and files; of others, single tests are marked
 NETWORKS = ('networks', 'training', 'test_quantization', 'test_quantize', 'test_graph_costs')
+UNTRACED = ('benchmarks', 'package', 'training')  # folders of tests that cover nothing of the package that others do not
 LONGEST = (  # a file is one worker's: those that take longest come first, so that no worker is alone at the end
     'test_build_engines', 'test_training', 'test_evaluate_fleet', 'test_commands_with_nodes', 'test_play_bag', 'test_evaluate_bag',
     'test_shared_networks', 'test_report', 'test_executables', 'test_real_images', 'test_rtx', 'test_quantize', 'test_signals',
@@ -73,6 +74,8 @@ LONGEST = (  # a file is one worker's: those that take longest come first, so th
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Mark by folder, put long files first, and leave out what this machine cannot run.
+
+    Coverage is not traced where the same lines are reached elsewhere.
 
     What emulates FP8 is left out where ONNX Runtime cannot: the last one for Humble's NumPy is 1.12.
 
@@ -84,6 +87,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
             item.add_marker(pytest.mark.networks)
         if hasattr(item.module, 'rclpy'):
             item.add_marker(pytest.mark.ros)
+        if item.path.parent.name in UNTRACED or getattr(item.obj, 'is_hypothesis_test', False):
+            item.add_marker(pytest.mark.no_cover)  # tracing takes most of their time, and up to Python 3.11 four times as much
     places = {name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path.stem, len(LONGEST)))
     with contextlib.suppress(metadata.PackageNotFoundError):

@@ -42,7 +42,7 @@ NEAREST = 2.0  # steps of the camera: a point of unknown depth is not nearer
 Bools = NDArray[np.bool_]
 
 
-class Decision(NamedTuple):
+class LayerDecision(NamedTuple):
     """State of the K keypoints of both images after a layer before the last, (2, K) each."""
 
     confident: Bools
@@ -55,7 +55,7 @@ class PairLayers:
     """A pair of frames after each of L layers, and its points, (2, K) each."""
 
     results: list[PairResult]  # (L,) with F1 against the last one's matches
-    decisions: list[Decision]  # (L - 1,)
+    decisions: list[LayerDecision]  # (L - 1,)
     valid: Bools  # keypoints, not padding
     matched: Bools  # by the last layer
     visible: Bools  # in the other view
@@ -87,7 +87,7 @@ class LayerBackend(OnnxRuntimeBackend):
         assert self.answer is not None
         return self.answer
 
-    def decisions(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Decision]:
+    def decisions(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[LayerDecision]:
         """After each layer but the last. Padding is confident or not, as it happens."""
         tensors = matcher_inputs(reference, current, thresholds)
         for layer, stage in enumerate(self.early_exits.stages[:-1]):
@@ -98,7 +98,7 @@ class LayerBackend(OnnxRuntimeBackend):
             final = _applied(head.final, state)
             similarity = final[0] @ final[1].T
             two = np.stack([np.partition(each, -2, axis=1)[:, -2:] for each in (similarity, similarity.T)])
-            yield Decision(_probability(head.confidence, state) >= confidence_threshold(layer, len(self._heads)),
+            yield LayerDecision(_probability(head.confidence, state) >= confidence_threshold(layer, len(self._heads)),
                            _probability(head.matchability, state), two[..., 1] - two[..., 0] < ALIKE)
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.sweep.runners import MIB, GpuBench, Graphs, HostBench, TargetEngines, UnavailableError
-from lightglue_trt_eval.predict.baselines import Correspondences
+from lightglue_trt_eval.predict.baselines import MatchedPoints
 from lightglue_trt_eval.score.pair_score import Agreement, agreement
 from lightglue_trt_ros.core.backend import Backend
 from lightglue_trt_ros.core.config import PRECISIONS, EngineSpec
@@ -63,7 +63,7 @@ class Cell:
     ends: tuple[int, ...] = ()  # of the engines' stages
     onnx_mib: float = math.nan
     onnx_ratio: float = math.nan
-    points: dict[str, Correspondences] = field(default_factory=dict)  # that are matched, by pair
+    points: dict[str, MatchedPoints] = field(default_factory=dict)  # that are matched, by pair
     agreement: dict[str, Agreement] = field(default_factory=dict)  # with FP32's matches, by pair
     emulated: bool = False  # the matches are those of an emulation
     keypoints: dict[str, int] = field(default_factory=dict)  # by pair, the fewer of both images; the other rows are padding
@@ -136,7 +136,7 @@ def _match(runs: Sequence[tuple[Cell, Backend]], kind: str, images: Sequence[UIn
         cell.keypoints[kind] = min(int((one.scores > Thresholds().detection).sum()) for one in features)
         indices = backend.match(features[0], features[1], Thresholds()).indices
         rows = np.flatnonzero(indices >= 0)
-        cell.points[kind] = Correspondences(features[0].keypoints[rows], features[1].keypoints[indices[rows]])
+        cell.points[kind] = MatchedPoints(features[0].keypoints[rows], features[1].keypoints[indices[rows]])
     begin, order = time.monotonic(), list(zip(runs, seen, strict=True))
     for number in range(rounds):
         if number >= LEAST_ROUNDS and time.monotonic() - begin > SECONDS:

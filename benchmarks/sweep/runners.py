@@ -10,8 +10,9 @@ from typing import NamedTuple
 from lightglue_trt_ros.core.backend import Backend
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.early_exit import EarlyExits
-from lightglue_trt_ros.engines.engine_store import Artifact, Identity, engine_dir_of, open_artifact
+from lightglue_trt_ros.engines.engine_store import open_artifact
 from lightglue_trt_ros.engines.gpu_info import Machine, decide, probe, target
+from lightglue_trt_ros.engines.manifest import Artifact, Identity, engine_dir_of
 from lightglue_trt_ros.engines.precision_check import audit
 from lightglue_trt_ros.engines.tensorrt_api import BuildOptions, TensorRT, open_tensorrt
 from lightglue_trt_ros.networks.architecture import EXTRACTOR

@@ -21,7 +21,7 @@ from lightglue_trt_ros.utils.console import progress
 from lightglue_trt_ros.utils.errors import BagError, LightglueTrtError
 from lightglue_trt_ros.utils.files import written_together
 
-from ..images.standing import Standing, find_standing
+from ..images.standing import StandingMask, find_standing
 from ..options import add_cameras, check_camera_options, check_topics
 
 MOST_READ = 800  # frames, from all over the recording
@@ -122,7 +122,7 @@ def _frames(recording: Recording, most: int | None) -> Iterator[UInt8]:
         raise BagError(f'{recording.path}: not one frame of {recording.image_topic} can be read; the first is {bad[0]}')
 
 
-def _over_frame(found: Standing) -> UInt8:
+def _over_frame(found: StandingMask) -> UInt8:
     """The frame, BGR (H, W, 3), red where the mask hides it."""
     colour = cv2.cvtColor(found.image, cv2.COLOR_GRAY2BGR)
     hidden = found.allowed == 0

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
-from lightglue_trt_ros.engines.engine_store import ENGINES, engine_dir_of
+from lightglue_trt_ros.engines.manifest import ENGINES, engine_dir_of
 from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.utils.arguments import add_image_bits, add_settings, number
 from lightglue_trt_ros.utils.commands import command, log

@@ -49,7 +49,7 @@ LARGE = 0.01  # share of the image from which an opaque region is no text
 STRIP = 32  # rows that are sorted at a time
 
 
-class Standing(NamedTuple):
+class StandingMask(NamedTuple):
     """The mask of a camera."""
 
     allowed: UInt8  # (H, W) of the images' size, 0 where something stands, else 255
@@ -62,7 +62,7 @@ class Standing(NamedTuple):
         return 1 - np.count_nonzero(self.allowed) / self.allowed.size
 
 
-def find_standing(frames: Iterable[UInt8], name: str) -> Standing:
+def find_standing(frames: Iterable[UInt8], name: str) -> StandingMask:
     """The mask of gray frames, uint8 (H, W), in recorded order; `name` is the recording's, for errors.
 
     Raises BagError where no mask can be told: too few frames, black ones, several sizes or cameras, a camera that stands, and
@@ -78,7 +78,7 @@ def find_standing(frames: Iterable[UInt8], name: str) -> Standing:
         raise BagError(f'{name}: {100 * share:.0f} % of the image stands still while the rest moves: is that a standing camera, or '
                        'a sensor with fixed pattern noise? Record a moving camera in good light')
     allowed = resize_nearest(np.where(hidden, 0, 255).astype(np.uint8), size)
-    return Standing(allowed, kept.example, len(images))
+    return StandingMask(allowed, kept.example, len(images))
 
 
 class _Kept:

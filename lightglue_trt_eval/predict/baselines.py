@@ -27,7 +27,7 @@ STOP = (cv2.TERM_CRITERIA_EPS | cv2.TERM_CRITERIA_COUNT, 30, 0.01)
 Description = tuple[Float32, NDArray[Any]]  # keypoints (K, 2), and a descriptor in each row
 
 
-class Correspondences(NamedTuple):
+class MatchedPoints(NamedTuple):
     """M points of two images that are the same, row by row, pixels."""
 
     reference: Float32  # (M, 2) in the earlier image
@@ -35,7 +35,7 @@ class Correspondences(NamedTuple):
     covariances: Float32 | None = None  # (M, 2, 2) square pixels: of each current point given its reference point; None: unknown
 
     @classmethod
-    def none(cls) -> Correspondences:
+    def none(cls) -> MatchedPoints:
         """No point at all."""
         return cls(np.zeros((0, 2), np.float32), np.zeros((0, 2), np.float32))
 
@@ -54,13 +54,13 @@ class DescriptorMatcher:
         self.described: deque[tuple[UInt8, Description]] = deque(maxlen=0)  # images, which streams of the same frames may share
         self._previous: Description | None = None
 
-    def process(self, image: UInt8) -> Correspondences | None:
+    def process(self, image: UInt8) -> MatchedPoints | None:
         """Match a gray image, uint8 (H, W), with the one before; None for the first. Raises FrameError."""
         previous, self._previous = self._previous, None
         current = self._previous = self._describe(image)
         return None if previous is None else self._match(previous, current)
 
-    def match(self, image0: UInt8, image1: UInt8) -> Correspondences:
+    def match(self, image0: UInt8, image1: UInt8) -> MatchedPoints:
         """Match two gray images, uint8 (H, W). The stream of `process` does not change. Raises FrameError."""
         return self._match(self._describe(image0), self._describe(image1))
 
@@ -80,17 +80,17 @@ class DescriptorMatcher:
         self.described.append((image, description))
         return description
 
-    def _match(self, first: Description, second: Description) -> Correspondences:
+    def _match(self, first: Description, second: Description) -> MatchedPoints:
         (points0, descriptors0), (points1, descriptors1) = first, second
         neighbours_needed = 1 if self.ratio is None else 2
         if not len(points0) or len(points1) < neighbours_needed:
-            return Correspondences.none()
+            return MatchedPoints.none()
         distances, neighbours = self._nearest(descriptors0, descriptors1, neighbours_needed)
         good = np.ones(len(points0), np.bool_) if self.ratio is None else distances[:, 0] < self.ratio * distances[:, 1]
         if self.mutual:
             back = self._nearest(descriptors1, descriptors0, 1)[1][:, 0]
             good &= back[neighbours[:, 0]] == np.arange(len(good))
-        return Correspondences(points0[good], points1[neighbours[good, 0]])
+        return MatchedPoints(points0[good], points1[neighbours[good, 0]])
 
     def _nearest(self, queries: NDArray[Any], candidates: NDArray[Any], count: int) -> tuple[NDArray[Any], NDArray[Any]]:
         """Distances and rows, (N, count) each, of every query's nearest candidates."""
@@ -165,9 +165,9 @@ class KltMatcher:
         self.mask: Mask | None = None  # no corner is where it is 0, and none is followed there,
         self.mask_margin = 0.0  # or nearer to there, pixels of the image
         self._previous: UInt8 | None = None
-        self._points: Float32 = Correspondences.none().reference
+        self._points: Float32 = MatchedPoints.none().reference
 
-    def process(self, image: UInt8) -> Correspondences | None:
+    def process(self, image: UInt8) -> MatchedPoints | None:
         """Follow the points into a gray image, uint8 (H, W); None for the first. Raises FrameError.
 
         An image of another size cannot be followed into: no correspondences, and new points.
@@ -175,23 +175,23 @@ class KltMatcher:
         previous, points = self._previous, self._points
         self.reset()
         _check_gray(image)
-        matches = None if previous is None else Correspondences.none()
+        matches = None if previous is None else MatchedPoints.none()
         if previous is not None and previous.shape == image.shape and len(points):
             matches = self._follow(previous, image, points)
-        followed = Correspondences.none().current if matches is None else matches.current
+        followed = MatchedPoints.none().current if matches is None else matches.current
         self._previous, self._points = image.copy(), self._top_up(image, followed)  # the caller may reuse its buffer
         return matches
 
     def reset(self) -> None:
         """Forget the last image and every point."""
-        self._previous, self._points = None, Correspondences.none().reference
+        self._previous, self._points = None, MatchedPoints.none().reference
 
-    def _follow(self, previous: UInt8, image: UInt8, points: Float32) -> Correspondences:
+    def _follow(self, previous: UInt8, image: UInt8, points: Float32) -> MatchedPoints:
         forward, good = follow_points(previous, image, points)
         good &= ((forward >= 0) & (forward <= np.array(image.shape[::-1]) - 1)).all(axis=1)
         if self.mask is not None:
             good &= self.mask.allows(forward, size_of(image), self.mask_margin)
-        return Correspondences(points[good], forward[good])
+        return MatchedPoints(points[good], forward[good])
 
     def _top_up(self, image: UInt8, points: Float32) -> Float32:
         missing = self.features - len(points)

@@ -21,7 +21,7 @@ from lightglue_trt_ros.core.types import Float32, FrameMatches, UInt8
 from lightglue_trt_ros.engines.selection import open_backend
 
 from ..options import DYNAMIC, settings_in_words
-from .baselines import BASELINES, Correspondences, Description, DescriptorMatcher, KltMatcher
+from .baselines import BASELINES, Description, DescriptorMatcher, KltMatcher, MatchedPoints
 from .shared_networks import Cost, Meter, SharedNetworks
 
 RECENT = 3  # images whose keypoints and descriptors a baseline keeps
@@ -31,19 +31,19 @@ NEVER_S = 3600.0  # a gap that no recording has: the evaluation decides where a 
 class Prediction(NamedTuple):
     """The correspondences of a frame with the one before."""
 
-    points: Correspondences  # pixels of the reference and of the current image
+    points: MatchedPoints  # pixels of the reference and of the current image
     stage_ms: dict[str, float]
     layers: int | None = None  # of LightGlue that ran
     networks: SharedNetworks | None = None  # that extracted the features
     rows: NDArray[np.int32] | None = None  # (M, 2) of the features of both images that match
     cost: Cost = Cost()  # of a timed frame; in others part of it was computed for another method
-    tracked: Correspondences | None = None  # matched and propagated points, if tracks have both
+    tracked: MatchedPoints | None = None  # matched and propagated points, if tracks have both
     published: FrameMatches | None = None  # as the node publishes them, for the figures of depth
 
 
-def correspondences(matches: FrameMatches) -> Correspondences:
+def correspondences(matches: FrameMatches) -> MatchedPoints:
     """Of a frame, with their covariances."""
-    return Correspondences(matches.reference_keypoints, matches.keypoints, matches.covariances)
+    return MatchedPoints(matches.reference_keypoints, matches.keypoints, matches.covariances)
 
 
 class OurMethod:

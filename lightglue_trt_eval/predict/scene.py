@@ -31,7 +31,7 @@ from lightglue_trt_ros.utils.errors import BagError, FrameError
 
 from ..images.degradation import camera_stands
 from ..options import EvaluationOptions
-from .baselines import Correspondences, find_corners, follow_points
+from .baselines import MatchedPoints, find_corners, follow_points
 
 POSES = 'epipolar precision, pose errors, drift'  # what a truth is needed for
 SECOND = 10**9
@@ -159,7 +159,7 @@ class Scene:
         """The camera of frames that were seen, where it is known and for their size."""
         return None if self.resized.intersection(frames) else self.intrinsics
 
-    def straight(self, frames: tuple[int, int], points: Correspondences) -> Straight:
+    def straight(self, frames: tuple[int, int], points: MatchedPoints) -> Straight:
         """Points and covariances without distortion; as they are where the camera is unknown."""
         camera = self.camera_of(*frames)
         if camera is None or not camera.lens.distorts:
@@ -176,7 +176,7 @@ class Scene:
         return np.asarray(self.poses[frame], np.float64)
 
     def motion(self, frames: tuple[int, int], images: tuple[UInt8, UInt8] | None = None,
-               points: Correspondences | None = None) -> Motion | None:
+               points: MatchedPoints | None = None) -> Motion | None:
         """The true motion of a pair over the depth of what it sees; None where ground truth or camera is unknown.
 
         The depth is that of corners followed from one image (H, W) into the other, whoever is judged by it; where too few can be
@@ -190,7 +190,7 @@ class Scene:
             self._motions[frames] = motion
         return self._motions[frames]
 
-    def _motion(self, frames: tuple[int, int], images: tuple[UInt8, UInt8] | None, points: Correspondences | None) -> Motion | None:
+    def _motion(self, frames: tuple[int, int], images: tuple[UInt8, UInt8] | None, points: MatchedPoints | None) -> Motion | None:
         step, camera = self.step_m(frames), self.camera(frames)
         pose0, pose1 = map(self.pose, frames)
         if step is None or camera is None or pose0 is None or pose1 is None:
@@ -198,7 +198,7 @@ class Scene:
         rotation = camera @ relative_pose(pose0, pose1)[0] @ np.linalg.inv(camera)
 
         def rotated(corners: Float32) -> Float64:
-            return corners + shifts(self.straight(frames, Correspondences(corners, corners))[0], rotation)
+            return corners + shifts(self.straight(frames, MatchedPoints(corners, corners))[0], rotation)
 
         per_depth = None
         if images is not None:
@@ -238,7 +238,7 @@ def step_per_depth(points: tuple[ArrayLike, ArrayLike], camera: Float64, pose0: 
     return float(np.median(ratios)) if len(ratios) >= MIN_POINTS else None
 
 
-def follow_corners(images: tuple[UInt8, UInt8], expected: Callable[[Float32], Float64]) -> Correspondences:
+def follow_corners(images: tuple[UInt8, UInt8], expected: Callable[[Float32], Float64]) -> MatchedPoints:
     """Corners of the first gray image (H, W) followed into the second by Lucas-Kanade, forward and backward: pixels of both.
 
     `expected` tells of points (M, 2) of the first image where to look for them in the second, NaN where it does not know.
@@ -246,11 +246,11 @@ def follow_corners(images: tuple[UInt8, UInt8], expected: Callable[[Float32], Fl
     reference, current = images
     points = find_corners(reference, CORNERS, max(3.0, math.sqrt(reference.size / CORNERS) / 2))
     if not len(points) or reference.shape != current.shape:
-        return Correspondences.none()
+        return MatchedPoints.none()
     guess = np.asarray(expected(points), np.float32)
     guess = np.where(np.isfinite(guess), guess, points)
     followed, good = follow_points(reference, current, points, guess)
-    return Correspondences(points[good], followed[good])
+    return MatchedPoints(points[good], followed[good])
 
 
 def shifts(points: Float64, homography: Float64) -> Float64:

@@ -21,7 +21,7 @@ from lightglue_trt_ros.networks.weights import Weights
 from lightglue_trt_ros.utils.console import Bar, print_table
 from lightglue_trt_ros.utils.errors import BagError
 
-from ..predict.baselines import Correspondences
+from ..predict.baselines import MatchedPoints
 from ..score.metrics import MatcherResult
 from ..score.pair_score import score_pair
 from .samples import FramePair, RecordingSample, mixed, some
@@ -204,7 +204,7 @@ def geometry(held_out: HeldOutSet, answers: Sequence[Int32], engine: Size) -> di
         indices = exits[-1]  # after all layers
         rows = np.flatnonzero(indices >= 0)
         first, second = pair.features
-        points = Correspondences(to_original(first.keypoints[rows], engine, each.sizes[pair.first]),
+        points = MatchedPoints(to_original(first.keypoints[rows], engine, each.sizes[pair.first]),
                                  to_original(second.keypoints[indices[rows]], engine, each.sizes[pair.second]))
         straight = scene.straight(frames, points).points
         usable = np.isfinite(np.hstack(straight)).all(axis=1)

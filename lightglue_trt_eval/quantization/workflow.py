@@ -16,7 +16,8 @@ from lightglue_trt_ros import __version__
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend, import_runtime
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import EarlyExits
-from lightglue_trt_ros.engines.engine_store import FAILED, GRAPH, PASSED, PLOT, TENSORS, Artifact, Identity, drafting
+from lightglue_trt_ros.engines.engine_store import drafting
+from lightglue_trt_ros.engines.manifest import FAILED, GRAPH, PASSED, PLOT, TENSORS, Artifact, Identity
 from lightglue_trt_ros.networks import e4m3
 from lightglue_trt_ros.networks.fp8_calibration import Calibration, linear_members
 from lightglue_trt_ros.networks.fp8_rounding import check_width

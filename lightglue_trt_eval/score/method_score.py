@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from lightglue_trt_ros.core.types import Float32, Float64, UInt8
 from lightglue_trt_ros.odometry.two_view import PoseEstimator
 
-from ..predict.baselines import Correspondences
+from ..predict.baselines import MatchedPoints
 from ..predict.methods import Prediction
 from ..predict.scene import SECOND, Motion, Scene
 from .depth_accuracy import DepthScore
@@ -75,7 +75,7 @@ class MethodScore:
         self.result.worst_pairs = sorted(self._worst, key=lambda pair: -pair.badness)
         return self.result
 
-    def _follow(self, frames: tuple[int, int], points: Correspondences, scored: PairScore) -> float | None:
+    def _follow(self, frames: tuple[int, int], points: MatchedPoints, scored: PairScore) -> float | None:
         """Errors, tracks and trajectory; the share of the last frame's points that were matched again."""
         if scored.errors_px is not None:
             self.result.error_histogram = _counted(self.result.error_histogram, scored.errors_px, ERROR_EDGES_PX)
@@ -91,7 +91,7 @@ class MethodScore:
         self._chain.append(frames[1])
         return self._tracks.add(points)
 
-    def _keep_worst(self, frames: tuple[int, int], pair: PairResult, images: tuple[UInt8, UInt8], points: Correspondences,
+    def _keep_worst(self, frames: tuple[int, int], pair: PairResult, images: tuple[UInt8, UInt8], points: MatchedPoints,
                     undistorted: tuple[Float64, Float64], scored: PairScore) -> None:
         badness = pair.rotation_deg if pair.pose_error_deg is None else pair.pose_error_deg
         if badness is None:
@@ -131,7 +131,7 @@ class TrackLengths:
         self._by_pair: list[tuple[int, int]] = []
         self._keys, self._lengths = _no_tracks()
 
-    def add(self, matches: Correspondences | None) -> float | None:
+    def add(self, matches: MatchedPoints | None) -> float | None:
         """Follow the tracks through a pair's points (M, 2): the share of the reference's tracked points that were matched again.
 
         Points are tracked from the pair before. None where there are none: in the first pair, and after one without matches.

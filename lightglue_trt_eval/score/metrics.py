@@ -16,7 +16,7 @@ from lightglue_trt_ros.core.timing import PERCENTILES
 from lightglue_trt_ros.core.types import Float64, UInt8
 from lightglue_trt_ros.odometry.two_view import pose_auc
 
-from ..predict.baselines import Correspondences
+from ..predict.baselines import MatchedPoints
 from . import confidence
 from .confidence import ConfidenceInterval, Difference
 
@@ -214,7 +214,7 @@ class DrawnPair:
 
     frames: tuple[int, int]
     images: tuple[UInt8, UInt8] | None  # gray (H, W): reference, current; kept of the first matcher's pairs, which are drawn
-    points: Correspondences  # pixels of those images
+    points: MatchedPoints  # pixels of those images
     errors_px: Float64 | None  # (M,) distance to the true epipolar line; None without truth
     badness: float  # larger is worse: pose error in degrees, else the share that are no inliers
     why: str = ''  # what there is to see, in words: the true motion, a plane, few matches

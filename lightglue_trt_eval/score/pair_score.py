@@ -24,7 +24,7 @@ from lightglue_trt_ros.odometry.two_view import (
     relative_pose,
 )
 
-from ..predict.baselines import Correspondences
+from ..predict.baselines import MatchedPoints
 from ..predict.scene import MIN_BASELINE_M, MIN_STEP_PER_DEPTH, Motion
 from .metrics import PRECISION_PX, PairResult
 from .trajectory import known_poses
@@ -162,7 +162,7 @@ def count_inliers(points0: ArrayLike, points1: ArrayLike, camera: ArrayLike | No
     return (counts[best], best) if counts[best] else (0, '')
 
 
-def agreement(first: Correspondences, other: Correspondences) -> Agreement:
+def agreement(first: MatchedPoints, other: MatchedPoints) -> Agreement:
     """How far another matcher's correspondences on a pair are the first's: points (M, 2) of the reference and the current image.
 
     Two correspondences are the same when their points lie within 1 px of each other in both images; one to one, the closest first.
@@ -176,7 +176,7 @@ def agreement_of_rows(first: NDArray[np.int32], other: NDArray[np.int32]) -> Agr
     return _agreement(common, len(first), len(other))
 
 
-def returning_share(forward: Correspondences, backward: Correspondences) -> float | None:
+def returning_share(forward: MatchedPoints, backward: MatchedPoints) -> float | None:
     """Share of the forward matches that return within 1 px, of those whose end has a backward match within 1 px; None of none."""
     if not len(forward.current) or not len(backward.reference):
         return None
@@ -194,7 +194,7 @@ def _within(distance: Any, x0: Float64, x1: Float64, model: Float64 | None) -> i
     return 0 if model is None else int(np.sum(distance(x0, x1, model) < INLIER_PX))
 
 
-def _common(first: Correspondences, other: Correspondences) -> int:
+def _common(first: MatchedPoints, other: MatchedPoints) -> int:
     """Number of correspondences that both have."""
     from scipy.spatial import cKDTree
     one, two = (np.hstack([np.asarray(side, np.float64) for side in pair[:2]]) for pair in (first, other))  # (M, 4)

@@ -12,10 +12,10 @@ import numpy as np
 
 from lightglue_trt_ros.core.cameras import StereoRig
 from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.core.epipolar_check import RightImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.masks import Mask
+from lightglue_trt_ros.core.stereo import RightImage
 from lightglue_trt_ros.core.types import Float64, FrameMatches, UInt8
 from lightglue_trt_ros.datasets.bag import StereoRecording, paired
 from lightglue_trt_ros.datasets.sequence import Frame, Recording

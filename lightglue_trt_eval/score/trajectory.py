@@ -43,7 +43,7 @@ class Similarity(NamedTuple):
         return moved
 
 
-class Drift(NamedTuple):
+class KittiDrift(NamedTuple):
     """Mean errors over segments of the path."""
 
     translation_percent: float
@@ -118,7 +118,7 @@ def step_errors(estimated: ArrayLike, true: ArrayLike) -> tuple[Float64, Float64
     return np.linalg.norm(errors[:, :3, 3], axis=1), angles_deg(errors[:, :3, :3])
 
 
-def kitti_drift(estimated: ArrayLike, true: ArrayLike) -> Drift | None:
+def kitti_drift(estimated: ArrayLike, true: ArrayLike) -> KittiDrift | None:
     """Drift as the KITTI odometry benchmark's development kit defines it (Geiger et al., CVPR 2012).
 
     From every tenth frame, to the first one that is more than a segment's length further along the true path: what is left of
@@ -140,7 +140,7 @@ def kitti_drift(estimated: ArrayLike, true: ArrayLike) -> Drift | None:
     first, last, length = first[inside], last[inside], length[inside]
     errors = _difference(poses, truth, first, last)
     translation, rotation = np.linalg.norm(errors[:, :3, 3], axis=1) / length, angles_deg(errors[:, :3, :3]) / length
-    return Drift(100 * float(translation.mean()), float(rotation.mean()), tuple(np.unique(length).tolist()),
+    return KittiDrift(100 * float(translation.mean()), float(rotation.mean()), tuple(np.unique(length).tolist()),
                  tuple(translation.tolist()), tuple(rotation.tolist()), tuple(first.tolist()))
 
 
@@ -206,7 +206,7 @@ class TwoViewOdometry:
                               () if drift is None else drift.segments_m, odometry_intervals(poses, truth, drift))
 
 
-def odometry_intervals(poses: Float64, truth: Float64, drift: Drift | None) -> dict[str, ConfidenceInterval]:
+def odometry_intervals(poses: Float64, truth: Float64, drift: KittiDrift | None) -> dict[str, ConfidenceInterval]:
     """The intervals of a trajectory's figures: poses (N, 4, 4) as chained, ground truth (N, 4, 4) with NaN where it is unknown.
 
     One trajectory is one draw: its ATE is set next to those of trajectories that make the same errors, step by step, at other

@@ -76,14 +76,14 @@ class Estimate:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class BoardPrediction:
     """Work of each stage; estimates by board and stage, and `together`."""
 
     work: dict[str, Work]
     boards: dict[str, dict[str, Estimate]]
 
 
-def predict(config: MatcherConfig) -> Prediction:
+def predict(config: MatcherConfig) -> BoardPrediction:
     """The prediction for the shapes and the model of `config`, in FP16 and with all layers.
 
     A model without measured times is scaled from those of `ours`. Raises WeightsError, ConfigError, and EngineError where a library
@@ -107,7 +107,7 @@ def predict(config: MatcherConfig) -> Prediction:
     for times in boards.values():
         stages = list(times.values())
         times['together'] = Estimate(sum(each.bound_ms for each in stages), sum(each.estimate_ms for each in stages))
-    return Prediction(work, boards)
+    return BoardPrediction(work, boards)
 
 
 def stage_work(spec: EngineSpec, model: str) -> dict[str, Work]:

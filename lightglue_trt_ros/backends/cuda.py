@@ -25,7 +25,7 @@ KERNEL_TYPES = {np.dtype(np.float16): 'fp16', np.dtype(np.float32): 'fp32'}  # h
 Array = NDArray[Any]
 
 
-class Place(NamedTuple):
+class DevicePointer(NamedTuple):
     """On the device, in memory that something else owns."""
 
     address: int
@@ -51,7 +51,7 @@ class Staged(NamedTuple):
     buffer: DeviceBuffer | None
 
 
-Addressed: TypeAlias = 'DeviceBuffer | Staged | Place'
+Addressed: TypeAlias = 'DeviceBuffer | Staged | DevicePointer'
 
 
 class Cuda:

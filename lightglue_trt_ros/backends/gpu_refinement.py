@@ -14,7 +14,7 @@ from ..core.geometry import Size, resize_taps, unit_of
 from ..core.refinement import Refined, levels_for, patches
 from ..core.types import Float32, Int32
 from ..utils.errors import EngineError
-from .cuda import LANES, THREADS, WARPS, Addressed, Cuda, DeviceMask, Place
+from .cuda import LANES, THREADS, WARPS, Addressed, Cuda, DeviceMask, DevicePointer
 from .gpu_geometry import DeviceLens
 from .gpu_geometry import settings_of as geometry_settings
 from .tensorrt_engines import Slot
@@ -128,7 +128,7 @@ class Camera:
         self.taps = (*taps[:2], rows.weights.shape[1], *taps[2:], columns.weights.shape[1])  # as `resize` takes them
         offsets = np.cumsum([0, *(4 * height * width for height, width in self.shapes)]).tolist()
         self._levels = [cuda.device((offsets[-1] // 4,), np.float32) for _ in slots]
-        self.pyramids = {slot: [Place(buffer.address + offset) for offset in offsets[:-1]]
+        self.pyramids = {slot: [DevicePointer(buffer.address + offset) for offset in offsets[:-1]]
                          for slot, buffer in zip(slots, self._levels, strict=True)}
         cuda.synchronize()
 

@@ -19,8 +19,8 @@ from ..core.geometry import resize_gray
 from ..core.images import gray_of
 from ..core.types import UInt8
 from ..engines.build import ATTENTIONS, BuildOrder, FrameSource, build_engine_set
-from ..engines.engine_store import Artifact, engine_dir_of
 from ..engines.gpu_info import Machine, decide, probe, target
+from ..engines.manifest import Artifact, engine_dir_of
 from ..engines.parity import FRAMES, RENDERED, rendered_frames
 from ..engines.tensorrt_api import BuildOptions, open_tensorrt
 from ..networks.models import load_model

@@ -13,7 +13,7 @@ from .cameras import Intrinsics
 from .geometry import Size
 from .masks import Mask
 from .refinement import Refined
-from .refinement.variance_factor import measure
+from .refinement.variance_factor import epipolar_residuals
 from .track_propagation import propagate
 from .types import Float32, Matches, Rows
 
@@ -78,8 +78,8 @@ def correspond(sought: Sought, answer: Matches, keypoints: Float32, size: Size, 
     refined = refine(np.concatenate([rows, lost]), np.concatenate([points, np.full((len(lost), 2), np.nan, np.float32)]))
     scores, before = answer.scores.take(rows), sought.points.take(rows, axis=0)
     matched = refined.take(numbers[:count]).with_fallback(points, at_least_one).with_doubt(scores)
-    fit = measure(before, matched.points, matched.covariances, at_least_one, sought.fit_limit,
-                  sought.camera)
+    fit = epipolar_residuals(before, matched.points, matched.covariances, at_least_one, sought.fit_limit,
+                             sought.camera)
     lost_refined = refined.take(numbers[count:])
     if sought.mask is not None:
         allowed = np.flatnonzero(sought.mask.allows(lost_refined.points, size))

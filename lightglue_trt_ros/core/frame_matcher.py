@@ -18,13 +18,13 @@ from .config import MatcherConfig
 from .correspondences import Correspondences, Sought, correspond
 from .depth import DepthImage, locate
 from .depth_zero import DepthZero, enough, is_sure
-from .epipolar_check import RightImage, check_epipolar
 from .geometry import Size, resize_gray, size_of, size_text, to_original, unit_of
 from .keyframes import Keyframes, match_keyframes
 from .masks import Mask
 from .refinement import Pyramid, Refined, refine_points, unrefined
 from .refinement.variance_factor import VarianceFactor
 from .static_points import Judged, StaticPoints
+from .stereo import RightImage, check_epipolar
 from .timing import Stopwatch
 from .track_propagation import MAX_SIGMA_PX
 from .tracks import TrackCounter, Tracks

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,36 +14,16 @@ from ..utils.errors import BagError
 from .bag import BagRecording
 from .bag_storage import deserialize
 from .image_folders import FolderRecording, euroc_ground_truth
-from .own_odometry import OwnOdometry
-from .poses import KINDS, Trajectory, interpolated, kind_of, poses_from, read_kitti, read_quaternions, read_stamps
+from .own_odometry import TF, Origin, OwnOdometry
+from .poses import KINDS, Poses, Trajectory, interpolated, kind_of, read_kitti, read_quaternions, read_stamps
 from .sequence import POSE_STAMPED, POSE_TOPIC, Recording, Topic
 
 _ODOMETRY = ('nav_msgs/msg/Odometry', 'geometry_msgs/msg/PoseWithCovarianceStamped')
 _TRANSFORM = 'geometry_msgs/msg/TransformStamped'
-TF = 'tf2_msgs/msg/TFMessage'
 POSE_TYPES = (POSE_STAMPED, *_ODOMETRY, _TRANSFORM, TF)
 STATIC = '/tf_static'
 _STILL = 1e-3  # metres, and of the rotation matrix's entries
 _AS_IT_IS = "taken as the camera's own (--camera-in-body says otherwise)"
-
-
-@dataclass
-class Poses:
-    """The poses of one frame in another."""
-
-    parent: str
-    child: str  # empty where the messages do not name it
-    stamps: list[int] = field(default_factory=list)  # nanoseconds
-    rows: list[list[float]] = field(default_factory=list)  # x, y, z, qx, qy, qz, qw
-
-    def __str__(self) -> str:
-        return f'{self.child or "?"} in {self.parent or "?"} ({len(self.stamps)} poses)'
-
-    @property
-    def matrices(self) -> Float64:
-        """(N, 4, 4) parent from child."""
-        table = np.asarray(self.rows, np.float64).reshape(-1, 7)
-        return poses_from(table[:, :3], table[:, 3:])
 
 
 def load_ground_truth(recording: Recording, *, topic: str | None = None, file: Path | None = None, kind: str | None = None,
@@ -146,16 +125,19 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
     listing, own_odometry = '; '.join(map(str, topics)) or 'none', OwnOdometry(bag)
     computed = [topic for topic in topics if name in (None, topic.name) and own_odometry.publishes(topic)]
     for topic in computed:
-        on_note(f'{topic.name} is the odometry of this package, computed from images of this recording: '
-                + ('figures by it compare matches with themselves' if name is not None else
-                   'it is no ground truth, and left out; --truth-topic takes it all the same'))
+        on_note(_computed(topic.name, None if name is not None else '--truth-topic'))
+    measured: dict[str, list[Poses]] = {}  # of TF, by topic
     if name is None:
         topics = [topic for topic in topics if topic not in computed]
         own = [topic for topic in topics if (topic.name, topic.type) == (POSE_TOPIC, POSE_STAMPED) and topic.count]
         chosen = own or [topic for topic in topics if topic.count > 1]
+        for topic in chosen:
+            if topic.type == TF and child_frame is None:
+                measured[topic.name] = _measured(own_odometry, topic, read_poses(bag, topic, on_note), on_note)
+        chosen = [topic for topic in chosen if measured.get(topic.name) != []]
         if len(chosen) > 1:
             on_note(f'{bag.path} has {len(chosen)} topics of poses, none is taken as ground truth: name one (--truth-topic). '
-                 f'{listing}')
+                    f'{listing}')
         if len(chosen) != 1:
             return None
     else:
@@ -163,17 +145,38 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
         if not chosen:
             raise BagError(f'{bag.path} has no poses on {name}. Topics of poses: {listing}')
     try:
-        tracks = read_poses(bag, chosen[0], on_note)
-        if chosen[0].type == TF and child_frame is None:
-            tracks = [track for track in tracks if not own_odometry.moves(chosen[0], track.parent, track.child, track.stamps,
-                                                                          track.matrices[0])]
+        tracks = measured[chosen[0].name] if chosen[0].name in measured else read_poses(bag, chosen[0], on_note)
+        if name is not None and chosen[0].type == TF and child_frame is None:
+            tracks = _measured(own_odometry, chosen[0], tracks, on_note)
         poses = _moving(tracks, chosen[0], child_frame)
-        return _of_camera(bag, poses, chosen[0], camera_in_body, on_note)
+        truth = _of_camera(bag, poses, chosen[0], camera_in_body, on_note)
+        if name is None and own_odometry.origin_of(poses, chosen[0]) is Origin.IMAGES:
+            on_note(f'{poses} of {chosen[0].name} have the stamps of the images: if an odometry computed them from these, figures '
+                    'compare two estimates')
+        return truth
     except BagError as error:
         if name is not None:
             raise
         on_note(f'no ground truth is taken from {chosen[0].name}: {error}')
         return None
+
+
+def _measured(own_odometry: OwnOdometry, topic: Topic, tracks: list[Poses], on_note: Callable[[str], None]) -> list[Poses]:
+    """Those of a TF topic that this package's odometry does not move."""
+    measured = []
+    for track in tracks:
+        if own_odometry.origin_of(track, topic) is Origin.OWN:
+            on_note(_computed(f'{track} of {topic.name}', f'--truth-topic {topic.name} --truth-child-frame {track.child}'))
+        else:
+            measured.append(track)
+    return measured
+
+
+def _computed(what: str, options: str | None) -> str:
+    """A line about poses that are ours; `options` take them, None: they are taken."""
+    return f'{what} is the odometry of this package, computed from images of this recording: ' + (
+        'figures by it compare matches with themselves' if options is None else
+        f'it is no ground truth, and left out; {options} takes it all the same')
 
 
 def _moving(tracks: list[Poses], topic: Topic, child_frame: str | None) -> Poses:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import TypeVar
@@ -17,6 +17,7 @@ from ..utils.errors import BagError
 
 MAX_STAMP_NS = (2**31 - 1) * 10**9  # builtin_interfaces/Time holds seconds in an int32
 KINDS = ('tum', 'kitti', 'euroc')
+GRID = 2.0**-32  # of numbers in the poses that this package computes: a quarter of a nanometre
 _KITTI_VALUES, _TUM_VALUES = 12, 8
 
 T = TypeVar('T')
@@ -55,26 +56,78 @@ class Trajectory:
         return Trajectory(stamps, self.poses[first], self.source, self.as_camera)
 
 
+@dataclass
+class Poses:
+    """The poses of one frame in another."""
+
+    parent: str
+    child: str  # empty where the messages do not name it
+    stamps: list[int] = field(default_factory=list)  # nanoseconds
+    rows: list[list[float]] = field(default_factory=list)  # x, y, z, qx, qy, qz, qw
+
+    def __str__(self) -> str:
+        return f'{self.child or "?"} in {self.parent or "?"} ({len(self.stamps)} poses)'
+
+    @property
+    def matrices(self) -> Float64:
+        """(N, 4, 4) parent from child."""
+        table = np.asarray(self.rows, np.float64).reshape(-1, 7)
+        return poses_from(table[:, :3], table[:, 3:])
+
+
 def quaternions_from_rotations(rotations: ArrayLike) -> Float64:
     """Unit quaternions (N, 4), x, y, z, w with w >= 0, of rotation matrices (N, 3, 3)."""
-    from scipy.spatial.transform import Rotation
-    q = np.asarray(Rotation.from_matrix(rotations).as_quat(), np.float64)
+    m = np.asarray(rotations, np.float64).reshape(-1, 3, 3)
+    diagonal = np.einsum('nii->ni', m)
+    trace = diagonal.sum(axis=1)
+    products = np.empty((len(m), 4, 4))  # 4 q q^T: any row has the direction of q, that of the largest component is exact
+    products[:, :3, :3] = m + m.transpose(0, 2, 1)
+    products[:, range(3), range(3)] = 1 - trace[:, None] + 2 * diagonal
+    products[:, :3, 3] = products[:, 3, :3] = m[:, (2, 0, 1), (1, 2, 0)] - m[:, (1, 2, 0), (2, 0, 1)]
+    products[:, 3, 3] = 1 + trace
+    q: Float64 = products[np.arange(len(m)), np.einsum('nii->ni', products).argmax(axis=1)]
+    q /= np.linalg.norm(q, axis=1, keepdims=True)
     return np.where(q[:, 3:] < 0, -q, q)
+
+
+def _rotations_from(quaternions: Float64) -> Float64:
+    """Rotation matrices (N, 3, 3) of unit quaternions (N, 4), x, y, z, w."""
+    x, y, z, w = quaternions.T
+    rows = [[x * x - y * y - z * z + w * w, 2 * (x * y - z * w), 2 * (x * z + y * w)],
+            [2 * (x * y + z * w), -x * x + y * y - z * z + w * w, 2 * (y * z - x * w)],
+            [2 * (x * z - y * w), 2 * (y * z + x * w), -x * x - y * y + z * z + w * w]]
+    return np.asarray(rows).transpose(2, 0, 1)
+
+
+def on_grid(values: ArrayLike) -> Float64:
+    """The nearest multiples of GRID: by these a recording shows who computed its poses."""
+    return np.asarray(np.round(np.asarray(values, np.float64) / GRID) * GRID, np.float64)
+
+
+def are_on_grid(rows: ArrayLike) -> bool:
+    """Whether positions and quaternions (N, 7) were made by `on_grid`: numbers of others are not, or have single precision."""
+    values = np.asarray(rows, np.float64)
+    if not np.isfinite(values).all() or (on_grid(values) != values).any():
+        return False
+    return bool(np.mean((values.astype(np.float32) != values).any(axis=1)) >= 0.5)
 
 
 def interpolated(first: Float64, second: Float64, share: Float64) -> Float64:
     """Poses between two (N, 4, 4) each, at shares (N,) of the way: positions on the line, rotations along the shortest arc."""
-    from scipy.spatial.transform import Rotation
-    start, end = (Rotation.from_matrix(poses[:, :3, :3]) for poses in (first, second))
+    start, end = (quaternions_from_rotations(poses[:, :3, :3]) for poses in (first, second))
+    end = np.where((start * end).sum(axis=1, keepdims=True) < 0, -end, end)
+    angle = 2 * np.arctan2(np.linalg.norm(end - start, axis=1), np.linalg.norm(end + start, axis=1))  # of the quaternions
+    weights = [part * np.sinc(part * angle / np.pi) / np.sinc(angle / np.pi) for part in (1 - share, share)]
+    between = weights[0][:, None] * start + weights[1][:, None] * end
     poses = first + share[:, None, None] * (second - first)
-    poses[:, :3, :3] = (start * Rotation.from_rotvec(share[:, None] * (start.inv() * end).as_rotvec())).as_matrix()
+    poses[:, :3, :3] = _rotations_from(between / np.linalg.norm(between, axis=1, keepdims=True))
     return poses
 
 
 def angles_deg(rotations: ArrayLike) -> Float64:
     """Angles (N,) of rotations (N, 3, 3)."""
-    from scipy.spatial.transform import Rotation
-    return np.asarray(np.degrees(Rotation.from_matrix(rotations).magnitude()), np.float64)
+    q = quaternions_from_rotations(rotations)
+    return np.asarray(np.degrees(2 * np.arctan2(np.linalg.norm(q[:, :3], axis=1), q[:, 3])), np.float64)
 
 
 def poses_from(translations: ArrayLike, quaternions: ArrayLike) -> Float64:
@@ -82,14 +135,13 @@ def poses_from(translations: ArrayLike, quaternions: ArrayLike) -> Float64:
 
     Raises BagError when a quaternion is not finite or has no length.
     """
-    from scipy.spatial.transform import Rotation
     q = np.asarray(quaternions, np.float64)
     norm = np.linalg.norm(q, axis=1)
     if (bad := ~(np.isfinite(norm) & (norm > 1e-6))).any():
         row = int(np.argmax(bad))
         raise BagError(f'the quaternion of pose {row} is {q[row].tolist()}: it has no direction; correct it, or remove the pose')
     poses = np.tile(np.eye(4), (len(q), 1, 1))
-    poses[:, :3, :3] = Rotation.from_quat(q).as_matrix()
+    poses[:, :3, :3] = _rotations_from(q / norm[:, None])
     poses[:, :3, 3] = np.asarray(translations, np.float64)
     return poses
 

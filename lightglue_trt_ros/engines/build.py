@@ -20,8 +20,9 @@ from ..networks.models import Model
 from ..networks.weights import Weights
 from ..utils.console import print_table, progress
 from ..utils.errors import EngineError, EngineMismatchError
-from .engine_store import NOT_RUN, PASSED, TIMING_CACHE, Artifact, Draft, Identity, drafting, find_timing_cache, open_artifact
+from .engine_store import Draft, drafting, find_timing_cache, open_artifact
 from .gpu_info import Decision, Machine, decide
+from .manifest import NOT_RUN, PASSED, TIMING_CACHE, Artifact, Identity
 from .parity import LIMITS, REFINED_SHARE, failures, parity, refined_as_on_the_host, rows
 from .precision_check import Plan, audit
 from .tensorrt_api import BuildOptions, TensorRT

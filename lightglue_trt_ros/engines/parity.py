@@ -85,9 +85,9 @@ def parity(candidate: Backend, reference: Backend, frames: Sequence[UInt8]) -> P
     """
     ends = candidate.early_exits.ends
     counts = _Counts(len(ends))
-    before: tuple[_Frame, _Frame, Int32] | None = None
+    before: tuple[_ExtractedFrame, _ExtractedFrame, Int32] | None = None
     for image in frames:
-        mine, theirs = _Frame(candidate.extract(image)), _Frame(reference.extract(image))
+        mine, theirs = _ExtractedFrame(candidate.extract(image)), _ExtractedFrame(reference.extract(image))
         kept = _nearest(theirs.keypoints, mine.keypoints)
         counts.add_frame(mine, theirs, kept)
         if before is not None:
@@ -135,7 +135,7 @@ def _figures(result: Parity, precision: str) -> Iterator[tuple[str, float, str, 
         yield f'score error after {each.layers} layers', each.score_error, '<=', limits.score_error
 
 
-class _Frame:
+class _ExtractedFrame:
     """One backend's features of a frame, with the arrays that are on the host."""
 
     def __init__(self, features: Features) -> None:
@@ -158,7 +158,7 @@ class _Counts:
         self.matches, self.comparable, self.agreed = [0] * exits, [0] * exits, [0] * exits
         self.score_errors: list[list[Float32]] = [[] for _ in range(exits)]
 
-    def add_frame(self, candidate: _Frame, reference: _Frame, kept: Int32) -> None:
+    def add_frame(self, candidate: _ExtractedFrame, reference: _ExtractedFrame, kept: Int32) -> None:
         self.finite &= candidate.finite
         for side, (frame, other) in enumerate(((reference, kept), (candidate, _inverse(kept)))):
             self.clear[side] += int(frame.clear.sum())

@@ -13,7 +13,8 @@ from ..core.score_calibration import UNCALIBRATED
 from ..networks.models import SCORES, identify_model, load_model
 from ..utils.errors import EngineError, EngineMismatchError, LightglueTrtError
 from ..utils.processes import given_up, start, trim_heap, wait
-from .engine_store import Artifact, Identity, engine_dir_of, open_artifact, read_artifact
+from .engine_store import open_artifact, read_artifact
+from .manifest import Artifact, Identity, engine_dir_of
 
 
 class Opened(NamedTuple):

@@ -29,7 +29,7 @@ class _Storage(NamedTuple):
     dtype: np.dtype[Any]
 
 
-class _View(NamedTuple):
+class _TensorView(NamedTuple):
     """A tensor as the pickle describes it; its bytes may come later in the file."""
 
     storage: _Storage
@@ -40,7 +40,8 @@ class _View(NamedTuple):
 
 _GLOBALS: dict[tuple[str, str], Any] = {
     ('collections', 'OrderedDict'): OrderedDict,
-    ('torch._utils', '_rebuild_tensor_v2'): lambda storage, offset, shape, strides, *_: _View(storage, offset, shape, strides),
+    ('torch._utils', '_rebuild_tensor_v2'): lambda storage, offset, shape, strides, *_: _TensorView(
+        storage, offset, shape, strides),
     ('torch._utils', '_rebuild_parameter'): lambda view, *_: view,
     **{('torch', name): dtype for name, dtype in _DTYPES.items()},  # strings: nothing that could be called
 }
@@ -97,12 +98,12 @@ def _read_stream(stream: io.BytesIO) -> dict[str, NDArray[Any]]:
 
 
 def _tensors(state: Any, blobs: dict[str, bytes]) -> dict[str, NDArray[Any]]:
-    if not isinstance(state, dict) or not all(type(view) is _View for view in dict.values(state)):
+    if not isinstance(state, dict) or not all(type(view) is _TensorView for view in dict.values(state)):
         raise WeightsError(f'it holds a {type(state).__name__} that is no dictionary of tensors')
     return {name: _array(view, blobs[view.storage.key]) for name, view in dict.items(state)}
 
 
-def _array(view: _View, blob: bytes) -> NDArray[Any]:
+def _array(view: _TensorView, blob: bytes) -> NDArray[Any]:
     """NumPy itself refuses what reaches beyond the blob."""
     dtype = view.storage.dtype
     if 0 in view.shape:

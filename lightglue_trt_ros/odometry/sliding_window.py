@@ -19,8 +19,9 @@ from numpy.typing import ArrayLike, NDArray
 from ..core.cameras import Intrinsics, StereoRig, normalised
 from ..core.geometry import contiguous
 from ..core.types import Float64, FrameMatches
-from .bundle_adjustment import Bundle, OffsetEstimate, adjust, pose_covariances, reprojection_errors
-from .pose_covariance import Drift, after_unknown, compounded, difference, larger, of_velocities, seen_from, step_between, unseen
+from .bundle_adjustment import Bundle, OffsetEstimate, adjust, reprojection_errors
+from .covariances import Adjusted, WindowCovariances, of_step_and_drift
+from .pose_covariance import Drift, after_unknown, seen_from, step_between
 from .two_view import estimate_relative_pose
 
 VIEWS = 8  # in the window, without the newest; the oldest poses are fixed
@@ -39,7 +40,6 @@ PARALLAX = np.radians(1.0)  # between the rays of a point that is triangulated o
 START_PARALLAX = np.radians(1.0)  # of the median point, to start without a right image
 LEAST_DISPARITY_PX = 0.5
 VARIANCE = 13.0  # of errors, over that of independent ones: tracks pass theirs on from frame to frame
-EXACT, GUESSED = 1e-6, 0.3  # standard deviation of a distance, as a share of it: the unit itself; by the speed of before
 SAME_S = 1e-3  # stamps this close are of one frame
 
 Ids = NDArray[np.int64]
@@ -112,7 +112,7 @@ class SlidingWindow:
         self._pose = np.eye(4) if pose is None else pose  # the last frame's
         self._covariance = np.zeros((6, 6)) if covariance is None else covariance  # of that, without the drift
         self._drift = Drift()  # of that too
-        self._length_sigma = self._next_sigma = EXACT  # of the distance of the first two views, and of the next two, as a share
+        self._covariances = WindowCovariances(SCALE_PX * self._pixel, baseline_m, VARIANCE)
         self._step, self.speed = np.eye(4), speed  # the motion to it from the one before, and its speed, units a second
         self._started, self._start = False, self._start_in_own_unit if baseline_m is None else self._start_metric
         self._offset = OffsetEstimate(0.0, (offset_px * self._pixel)**-2)
@@ -159,41 +159,22 @@ class SlidingWindow:
             velocity = self._step[:3, :3].T @ self._step[:3, 3] / seconds
             rate = np.asarray(cv2.Rodrigues(contiguous(self._step[:3, :3]))[0], np.float64).ravel() / seconds
             self.speed = float(np.linalg.norm(velocity))
-            depth, kept = self._depth(), self._views[-2]  # while it stands, no way adds up from frame to frame
-            view.drift = kept.drift.after(step_between(kept.pose, view.pose), depth)
-            of_step = of_velocities(of_step + unseen(self._step, depth), self._step, seconds)
+            of_step = of_step_and_drift(self._views[-2], view, self._step, of_step, self._depth(), seconds)
         if len(self._views) > VIEWS:
-            self._views, self._length_sigma = self._views[-VIEWS:], self._next_sigma
+            self._views = self._views[-VIEWS:]
+            self._covariances.drop_first()
         self._pose, self._covariance, self._drift = view.pose, view.covariance, view.drift
         return Fix(stamp, view.pose, quality, count, velocity, rate, view.covariance + view.drift.covariance, of_step)
 
     def _estimate_covariances(self, origin: _View) -> Float64:
-        """Set those of all views after the first one; returns that of the step (6, 6) from `origin` to the newest.
-
-        Raises LinAlgError where the adjustment has left no point.
-        """
-        if not self._points:
-            raise np.linalg.LinAlgError('no point is left')
+        """Set those of all views after the first one; returns that of the step (6, 6) from `origin` to the newest."""
         views = list(self._views)
-        is_left_out = all(each is not origin for each in views)  # of the window, when the newest came: its pose is of before
+        is_left_out = all(each is not origin for each in views)  # of the window, when the newest came
         if is_left_out:
             views.insert(-1, origin)
         observed, precisions = self._observations(np.array(list(self._points), np.int64), views)
         bundle = Bundle(_inverse(views), np.array(list(self._points.values())).reshape(-1, 3), self._offset.offset)
-        length_sigma = self._length_sigma if self._baseline is None else None
-        found = VARIANCE * pose_covariances(bundle, observed, precisions, self._baseline or 0.0, SCALE_PX * self._pixel,
-                                            self._offset, length_sigma)
-        first, newest, of_origin = views[0], views[-1], origin.covariance
-        for number, view in enumerate(views[1:]):
-            view.covariance = compounded(first.covariance, step_between(first.pose, view.pose), found[number, :, number])
-        if self._baseline is None and len(views) > 2:
-            self._next_sigma = _length_sigma(found[:2, :, :2], views[1].pose, views[2].pose)
-        if origin is first:
-            return np.asarray(found[-1, :, -1], np.float64)
-        joint = found[-2:, :, -2:]
-        if is_left_out:  # the newest frame's share in what is known of it now is not in that pose
-            joint[0, :, 0] += larger(of_origin - origin.covariance)
-        return difference(joint, step_between(origin.pose, newest.pose))
+        return self._covariances.estimate(views, origin, is_left_out, Adjusted(bundle, observed, precisions, self._offset))
 
     def _depth(self) -> float:
         """Of the median point before the newest view."""
@@ -235,7 +216,7 @@ class SlidingWindow:
             return Quality.STARTING, 0
         motion = np.eye(4)
         length = self.speed * (last.stamp - first.stamp) or 1.0  # the unit, or the length at the speed before
-        self._length_sigma = GUESSED if self.speed else EXACT
+        self._covariances.start(is_guessed=self.speed > 0)
         motion[:3, :3], motion[:3, 3] = relative.rotation, relative.translation * length
         rays0, rays1 = _rays(first.observed[known]), _rays(shared[known]) @ relative.rotation
         angles = np.arccos(np.clip(np.sum(rays0 * rays1, axis=1), -1, 1))[relative.inliers]
@@ -362,13 +343,6 @@ class MatchOdometry:
 def _inverse(views: list[_View]) -> Float64:
     """(P, 4, 4) camera from world."""
     return np.asarray(np.linalg.inv(np.stack([view.pose for view in views])), np.float64)
-
-
-def _length_sigma(joint: Float64, first: Float64, second: Float64) -> float:
-    """Standard deviation of the distance of two poses (4, 4) of a `joint` covariance (2, 6, 2, 6), a share of it, at most 1."""
-    apart = second[:3, 3] - first[:3, 3]
-    along = np.concatenate([-apart @ first[:3, :3], np.zeros(3), apart @ second[:3, :3], np.zeros(3)]) / max(apart @ apart, 1e-12)
-    return float(min(np.sqrt(along @ joint.reshape(12, 12) @ along), 1.0))
 
 
 def _without_right(points: ArrayLike) -> Float64:

@@ -22,7 +22,7 @@ from std_msgs.msg import Header
 from ..core.cameras import Intrinsics, StereoRig
 from ..core.timing import FadingLog
 from ..core.types import Float64
-from ..datasets.poses import quaternions_from_rotations
+from ..datasets.poses import on_grid, quaternions_from_rotations
 from ..odometry.pose_covariance import in_fixed_axes, seen_from
 from ..odometry.sliding_window import Fix, MatchOdometry, Quality
 from ..utils.errors import ConfigError, FrameError
@@ -192,8 +192,9 @@ class OdometryNode(Node):  # type: ignore[misc]
         rate = self._mounting[:3, :3] @ fix.rotation_rate
         velocity = self._mounting[:3, :3] @ fix.velocity - np.cross(rate, self._mounting[:3, 3])
         header, child = Header(stamp=header.stamp, frame_id=self._frame), self._base or header.frame_id or 'camera'
-        x, y, z = map(float, pose[:3, 3])
-        orientation = Quaternion(**dict(zip('xyzw', quaternions_from_rotations(pose[None, :3, :3])[0].tolist(), strict=True)))
+        x, y, z = on_grid(pose[:3, 3]).tolist()
+        quaternion = on_grid(quaternions_from_rotations(pose[None, :3, :3])[0]).tolist()
+        orientation = Quaternion(**dict(zip('xyzw', quaternion, strict=True)))
         message = OdometryMessage(header=header, child_frame_id=child)
         message.pose.pose = Pose(position=Point(x=x, y=y, z=z), orientation=orientation)
         message.pose.covariance = in_fixed_axes(pose[:3, :3], seen_from(self._mounting, fix.covariance)).ravel()

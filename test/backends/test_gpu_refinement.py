@@ -26,11 +26,11 @@ from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.correspondences import Sought, correspond
 from lightglue_trt_ros.core.depth_zero import DepthZero
 from lightglue_trt_ros.core.early_exit import EarlyExits
-from lightglue_trt_ros.core.epipolar_check import RightImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.geometry import resize_gray, to_original
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.refinement import Pyramid, refine_points
+from lightglue_trt_ros.core.stereo import RightImage
 from lightglue_trt_ros.core.types import Thresholds
 from lightglue_trt_ros.utils.errors import EngineError
 

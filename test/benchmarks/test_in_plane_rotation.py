@@ -9,7 +9,7 @@ from support.networks import photo
 
 from benchmarks.__main__ import main
 from benchmarks.in_plane_rotation import ROTATIONS_DEG, RotationScore, find_pictures, mean_shares, rotated, score_rotations
-from lightglue_trt_eval.predict.baselines import Correspondences, SiftMatcher
+from lightglue_trt_eval.predict.baselines import MatchedPoints, SiftMatcher
 from lightglue_trt_ros.utils.errors import BagError
 
 
@@ -48,7 +48,7 @@ def test_sift_keeps_its_matches():
 
 def test_matches_that_do_not_follow_the_rotation_do_not_count():
     points = np.stack(np.meshgrid(np.arange(80.0, 560), np.arange(480.0)), axis=-1).reshape(-1, 2)[::97].astype(np.float32)
-    still = Correspondences(points, points)
+    still = MatchedPoints(points, points)
     score, = score_rotations([('any', np.zeros((480, 640), np.uint8))], lambda first, second: still, 'still')
     assert score.correct[0] == len(points)
     assert score.correct[180] <= 2  # within 1.5 px of the centre

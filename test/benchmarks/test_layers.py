@@ -14,8 +14,8 @@ from benchmarks.__main__ import main
 from benchmarks.layers import CAUSES, choices, confident, exits_by, fewest_layers, unsure_points
 from benchmarks.layers.observation import (
     CONTRAST,
-    Decision,
     LayerBackend,
+    LayerDecision,
     PairLayers,
     contrasts,
     in_other_view,
@@ -42,8 +42,8 @@ def timeline(count, breaks=()):
 def pair_layers(f1, share, **points):
     """Ten keypoints in each image, of which a share is confident after each layer but the last; `points` replace masks."""
     masks = {name: np.ones((2, 10), bool) for name in ('valid', 'matched', 'visible', 'textured')} | points
-    decisions = [Decision(np.tile(np.arange(10) < 10 * each, (2, 1)), np.full((2, 10), 0.9, np.float32), np.zeros((2, 10), bool))
-                 for each in share]
+    decisions = [LayerDecision(np.tile(np.arange(10) < 10 * each, (2, 1)), np.full((2, 10), 0.9, np.float32),
+                               np.zeros((2, 10), bool)) for each in share]
     results = [PairResult((0, 1), 0.1, 100, layers=number + 1, agreement_f1=each) for number, each in enumerate(f1)]
     return PairLayers(results, decisions, **masks)
 

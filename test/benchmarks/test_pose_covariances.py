@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.moving_camera import CAMERA, poses_of, steps, with_depth
 
-from benchmarks.pose_covariances import Calibration, errors_of, measure_recording, recordings, shares
+from benchmarks.pose_covariances import PoseCalibration, errors_of, measure_recording, recordings, shares
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.utils.errors import BagError
 
@@ -45,7 +45,7 @@ def test_a_real_drive_has_figures_with_stereo_and_without(shared_data, tmp_path)
     config = MatcherConfig(backend='onnxruntime', weights='ours_light', max_keypoints=256, image_height=96, image_width=320)
     found = list(measure_recording(folder, config))
     assert [(each.recording, each.metres, each.frames) for each in found] == [('drive', True, 17), ('drive', False, 17)]
-    for field in dataclasses.fields(Calibration)[3:]:
+    for field in dataclasses.fields(PoseCalibration)[3:]:
         one, two = getattr(found[0], field.name)
         assert 0 < one <= two <= 100
 

@@ -10,7 +10,7 @@ import pytest
 from support.evaluated_bags import CAMERA, HEIGHT, WIDTH, make_bag
 
 from benchmarks.__main__ import main
-from benchmarks.scores import Judged, calibration, judge
+from benchmarks.scores import JudgedMatches, calibration, judge
 from lightglue_trt_eval.predict.scene import Scene, Timeline
 from lightglue_trt_ros.core.depth import DepthImage
 from lightglue_trt_ros.core.types import FrameMatches
@@ -70,7 +70,7 @@ def test_probabilities_have_no_calibration_error_and_boasts_have_theirs():
     random = np.random.default_rng(0)
     scores = random.uniform(0, 1, 50_000).astype(np.float32)
     wrong = np.where(random.uniform(size=len(scores)) < scores, 0.5, 9.0)
-    found = calibration([Judged(scores, wrong, np.zeros(len(scores)))])
+    found = calibration([JudgedMatches(scores, wrong, np.zeros(len(scores)))])
     assert found['recorded_error'] < 0.01
     assert found['recorded_right'] == pytest.approx(0.5, abs=0.01)
     assert (found['fitted_right'], found['fitted_error']) == (1, pytest.approx(0.5, abs=0.01))

@@ -24,8 +24,9 @@ from benchmarks.sweep.runners import Engines, Graphs, HostBench, TargetEngines, 
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.early_exit import LAYERS
 from lightglue_trt_ros.core.types import HostFeatures, Matches
-from lightglue_trt_ros.engines.engine_store import FAILED, GRAPH, PASSED, TENSORS, Identity, drafting
+from lightglue_trt_ros.engines.engine_store import drafting
 from lightglue_trt_ros.engines.gpu_info import target
+from lightglue_trt_ros.engines.manifest import FAILED, GRAPH, PASSED, TENSORS, Identity
 from lightglue_trt_ros.networks.fp8_calibration import Calibration, linear_members
 from lightglue_trt_ros.utils.errors import BagError, EngineError
 

@@ -38,18 +38,9 @@ from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
 from lightglue_trt_ros.core.types import HostFeatures
 from lightglue_trt_ros.datasets.sequence import RIGHT_TOPIC
 from lightglue_trt_ros.engines import build, selection
-from lightglue_trt_ros.engines.engine_store import (
-    FAILED,
-    GRAPH,
-    MANIFEST,
-    PASSED,
-    TENSORS,
-    Artifact,
-    Identity,
-    drafting,
-    open_artifact,
-)
+from lightglue_trt_ros.engines.engine_store import drafting, open_artifact
 from lightglue_trt_ros.engines.gpu_info import Machine
+from lightglue_trt_ros.engines.manifest import FAILED, GRAPH, MANIFEST, PASSED, TENSORS, Artifact, Identity
 from lightglue_trt_ros.engines.tensorrt_api import open_tensorrt
 from lightglue_trt_ros.networks import lightglue, superpoint
 from lightglue_trt_ros.networks.fp8_calibration import Calibration, linear_members

@@ -10,9 +10,9 @@ from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage
 from lightglue_trt_ros.core.early_exit import EarlyExits
-from lightglue_trt_ros.core.epipolar_check import RightImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
+from lightglue_trt_ros.core.stereo import RightImage
 from lightglue_trt_ros.core.types import HostFeatures, Matches
 from lightglue_trt_ros.utils.errors import EngineError, FrameError
 

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightglue_trt_eval.demo.report import pose_truth
-from lightglue_trt_eval.predict.baselines import Correspondences
+from lightglue_trt_eval.predict.baselines import MatchedPoints
 from lightglue_trt_eval.predict.scene import Scene, Timeline
 from lightglue_trt_eval.score.pair_score import score_pair
 from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig, undistort
-from lightglue_trt_ros.core.epipolar_check import check_epipolar
 from lightglue_trt_ros.core.lens import in_image
 from lightglue_trt_ros.core.refinement import Refined
-from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor, measure
+from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor, epipolar_residuals
+from lightglue_trt_ros.core.stereo import check_epipolar
 from lightglue_trt_ros.core.track_propagation import propagate
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.datasets.poses import Trajectory
@@ -149,7 +149,7 @@ def test_right_points_lie_on_their_lines_in_pixels_of_the_image(lens):
     """Of 0.3 px of noise, 2 px are nobody's; fitted to pixels as they are, a tenth of the points were further off."""
     camera = camera_of(lens)
     first, second, *_ = two_views(camera, 0, step=0.4)
-    found = measure(first, second, covariances(len(first), 0.3), 1.0, 0.0, camera)
+    found = epipolar_residuals(first, second, covariances(len(first), 0.3), 1.0, 0.0, camera)
     rows, keypoints = np.arange(len(first)), np.full((len(first), 2), -100, np.float32)
     refined = Refined(second, covariances(len(first), 0.3))
     kept, everything = (propagate(rows, first, refined, keypoints, rows[:0], SIZE, matrix, camera=camera)
@@ -161,7 +161,7 @@ def test_right_points_lie_on_their_lines_in_pixels_of_the_image(lens):
 def test_points_off_their_lines_do_not_continue_behind_a_lens(lens):
     camera = camera_of(lens)
     first, second, *_ = two_views(camera, 0, step=0.4, noise_px=0.1)
-    found = measure(first, second, covariances(len(first), 0.1), 1.0, 0.0, camera)
+    found = epipolar_residuals(first, second, covariances(len(first), 0.1), 1.0, 0.0, camera)
     flat = camera.lens.undistorted(second)
     lines = np.column_stack([undistort(first, camera), np.ones(len(first))]) @ found.fundamental.T
     across = np.einsum('mij,mi->mj', flat.jacobians, lines[:, :2])
@@ -181,7 +181,7 @@ def test_evaluation_weighs_right_covariances_as_right_behind_every_lens(lens):
     scene = Scene(Timeline(np.arange(2), np.arange(2), np.zeros(2, np.int64), 1.0), camera)
     for seed in range(12):
         first, second, pose0, pose1 = two_views(camera, seed, step=0.25)
-        straight = scene.straight((0, 1), Correspondences(first, second, covariances(len(first), 0.3)))
+        straight = scene.straight((0, 1), MatchedPoints(first, second, covariances(len(first), 0.3)))
         pair = score_pair((0, 1), 0.0, straight.points, camera.k, pose0, pose1, covariances=straight.covariances,
                           jacobians=straight.jacobians).pair
         ones.append(pair.true_within_1_sigma)

@@ -30,7 +30,7 @@ from lightglue_trt_ros.core.refinement import (
     unrefined,
 )
 from lightglue_trt_ros.core.refinement.matrices import eigenvalue_gap, lessened, points_first, points_last
-from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor, fit_epipolar, measure
+from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor, epipolar_residuals, fit_epipolar
 
 
 def place(image, view, points, seen, unit=1.0):
@@ -371,7 +371,7 @@ def test_the_geometry_is_found_under_covariances_that_are_too_large(precise, wro
         error_px, claimed_px = np.where(known, 0.15, 0.4), np.where(known, 0.15, 2.4)
         far = (rng.random(300) < wrong) & ~known
         seen = second + error_px[:, None] * rng.normal(size=(300, 2)) + far[:, None] * rng.normal(0, 30, (300, 2))
-        found = measure(first.astype(np.float32), seen.astype(np.float32),
+        found = epipolar_residuals(first.astype(np.float32), seen.astype(np.float32),
                         (claimed_px**2)[:, None, None].astype(np.float32) * np.eye(2, dtype=np.float32), 1.0, factor.fit_limit)
         factor.add(found.quantile, found.inliers)
         astray += np.quantile(np.abs(epipolar_distances(first, second, found.fundamental)[0]), 0.9) > 2
@@ -422,12 +422,12 @@ def test_the_epipolar_geometry_of_the_matches_is_known():
     points = rng.uniform(0, 600, (80, 2)).astype(np.float32)
     there = points + np.column_stack([rng.uniform(2, 20, 80), rng.normal(0, 0.05, 80)]).astype(np.float32)
     there[:8, 1] += 15  # wrong matches
-    found = measure(points, there, np.tile(np.eye(2, dtype=np.float32) * 0.0025, (80, 1, 1)), 1.0, 0.0)
+    found = epipolar_residuals(points, there, np.tile(np.eye(2, dtype=np.float32) * 0.0025, (80, 1, 1)), 1.0, 0.0)
     some = rng.uniform(100, 500, (20, 2)).astype(np.float32)
     distances, normals = epipolar_distances(some, some + np.float32([30, 3]), found.fundamental)
     np.testing.assert_allclose(np.abs(distances), 3, atol=0.3)
     np.testing.assert_allclose(np.abs(normals[1]), 1, atol=0.01)
-    few = measure(points[:20], there[:20], np.tile(np.eye(2, dtype=np.float32), (20, 1, 1)), 1.0, 0.0)
+    few = epipolar_residuals(points[:20], there[:20], np.tile(np.eye(2, dtype=np.float32), (20, 1, 1)), 1.0, 0.0)
     assert few.fundamental is None, 'too few to say'
     assert few.inliers == 0
 
@@ -581,6 +581,6 @@ def test_of_the_weighted_fit_and_the_sampled_one_the_better_is_taken():
 
 def test_large_images_have_inliers_as_far_off_as_their_pixels_are_small():
     first, second, covariances = scene(400, 5.0)
-    large, small = (measure(first, second, covariances / 400, unit, math.inf) for unit in (4.0, 1.0))
+    large, small = (epipolar_residuals(first, second, covariances / 400, unit, math.inf) for unit in (4.0, 1.0))
     assert large.inliers > 1.3 * small.inliers
     assert large.quantile > 2 * small.quantile

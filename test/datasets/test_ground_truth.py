@@ -16,7 +16,7 @@ from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
 from lightglue_trt_ros.datasets.own_odometry import OwnOdometry
-from lightglue_trt_ros.datasets.poses import Trajectory, poses_from, quaternions_from_rotations
+from lightglue_trt_ros.datasets.poses import Trajectory, are_on_grid, on_grid, poses_from, quaternions_from_rotations
 from lightglue_trt_ros.datasets.sequence import Recording
 from lightglue_trt_ros.utils.errors import BagError
 
@@ -373,8 +373,70 @@ def test_tf_of_own_odometry_is_no_ground_truth(tmp_path: Path) -> None:
     assert load_ground_truth(both) is None
     others = Bag(tmp_path / 'others').poses('/tf', TF, away, 'map', 'cam').open()
     assert load_ground_truth(others) is not None
+    told: list[str] = []
     body = Bag(tmp_path / 'body').poses('/tf', TF, moving, 'odom', 'base_link').static(('base_link', 'cam', OPTICAL)).open()
-    assert load_ground_truth(body) is not None
+    assert load_ground_truth(body, on_note=told.append) is not None
+    assert told == ['base_link in odom (8 poses) of /tf have the stamps of the images: if an odometry computed them from these, '
+                    'figures compare two estimates']
+
+
+def as_written_by_us(poses: Float64) -> Float64:
+    """Positions on the grid of our odometry; quaternions of a level base are on it too."""
+    written = poses.copy()
+    written[:, :3, 3] = on_grid(poses[:, :3, 3] + [0.0, 0.01, 0.003])
+    return written
+
+
+LEVEL = np.stack([pose(np.eye(3), [0.1 * number, 0.0, 0.0]) for number in range(COUNT)])
+
+
+@pytest.mark.parametrize(('parent', 'away_m'), [('odom', 0.0), ('world', 30.0)])
+def test_tf_of_own_base_frame_without_matches_is_no_ground_truth(tmp_path: Path, parent: str, away_m: float) -> None:
+    """Any name of the frame, any begin of the recording, and no other topic of the package."""
+    ours = as_written_by_us(LEVEL)
+    ours[:, 0, 3] += away_m
+    told: list[str] = []
+    bag = Bag(tmp_path / 'bag').poses('/tf', TF, ours, parent).static(('base_link', 'cam', OPTICAL))
+    recording = bag.open()
+    assert load_ground_truth(recording, on_note=told.append) is None
+    assert told == [f'base_link in {parent} (8 poses) of /tf is the odometry of this package, computed from images of this '
+                    'recording: it is no ground truth, and left out; --truth-topic /tf --truth-child-frame base_link takes it all '
+                    'the same']
+    assert load_ground_truth(recording, topic='/tf', child_frame='base_link') is not None
+    bag.path = tmp_path / 'with_truth'
+    truth = load_ground_truth(bag.poses('/mocap', POSE, camera_poses()).open())
+    assert truth is not None
+    assert '/mocap' in truth.source
+
+
+def full(bag: Bag, topic: str) -> Bag:
+    """Full covariances in each message of the topic."""
+    for _, message in bag.topics[topic][1]:
+        message.pose.covariance = np.full(36, 1e-4) + np.eye(6).ravel()
+        message.twist.covariance = message.pose.covariance
+    return bag
+
+
+def test_full_covariances_and_stamps_of_images_do_not_make_odometry_ours(tmp_path: Path) -> None:
+    told: list[str] = []
+    theirs = full(own_odometry(Bag(tmp_path / 'theirs'), '/vio/odom', STAMPS, 'base_link'), '/vio/odom')
+    theirs.add('/vio/path', 'nav_msgs/msg/Path', (SECOND, theirs.new('nav_msgs/msg/Path', theirs.header(SECOND, 'odom'), [])))
+    truth = load_ground_truth(theirs.static(('base_link', 'cam', OPTICAL)).open(), on_note=told.append)
+    assert truth is not None
+    assert '/vio/odom' in truth.source
+    assert told == ['base_link in odom (8 poses) of /vio/odom have the stamps of the images: if an odometry computed them from '
+                    'these, figures compare two estimates']
+    usual = full(own_odometry(Bag(tmp_path / 'usual'), '/robot/odometry/odometry', STAMPS, 'base_link'), '/robot/odometry/odometry')
+    assert load_ground_truth(usual.static(('base_link', 'cam', OPTICAL)).open()) is None
+
+
+def test_numbers_on_the_grid_are_ours_and_others_are_not() -> None:
+    rows = np.random.default_rng(0).normal(size=(30, 7))
+    assert are_on_grid(on_grid(rows))
+    assert np.abs(on_grid(rows) - rows).max() < 1.2e-10
+    for others in (rows, rows.round(9), rows.astype(np.float32), rows.round(3), np.zeros((30, 7)), on_grid(rows) * np.nan):
+        assert not are_on_grid(others)
+    assert not are_on_grid(np.concatenate([on_grid(rows), rows[:1]]))
 
 
 def test_tf_of_base_frame_next_to_matches_is_no_ground_truth(tmp_path: Path) -> None:

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightglue_trt_ros.datasets.poses import parse_stamp, poses_from, quaternions_from_rotations, read_quaternions
+from lightglue_trt_ros.datasets.poses import (
+    angles_deg,
+    interpolated,
+    parse_stamp,
+    poses_from,
+    quaternions_from_rotations,
+    read_quaternions,
+)
 from lightglue_trt_ros.utils.errors import BagError
 
 
@@ -42,6 +49,15 @@ def test_half_turns() -> None:
     for axis in np.eye(3):
         rotation = 2 * np.outer(axis, axis) - np.eye(3)
         assert np.abs(np.abs(quaternions_from_rotations([rotation])[0]) - [*axis, 0]).max() < 1e-12
+
+
+def test_poses_between_two_lie_on_the_shortest_arc() -> None:
+    first, second = (poses_from([[metres, 0, 0]], [[0, 0, np.sin(half), np.cos(half)]]) for metres, half in ((0, 0.1), (2, -1.4)))
+    between = interpolated(first, second, np.array([0.25]))
+    assert between[0, :3, 3].tolist() == [0.5, 0, 0]
+    assert np.abs(between - poses_from([[0.5, 0, 0]], [[0, 0, np.sin(-0.275), np.cos(-0.275)]])).max() < 1e-15
+    assert np.abs(interpolated(first, first, np.array([0.7])) - first).max() < 1e-15
+    assert angles_deg(second[:, :3, :3])[0] == pytest.approx(np.degrees(2.8), abs=1e-12)
 
 
 @settings(max_examples=200, deadline=None)

@@ -37,21 +37,9 @@ from support.written_engines import (
 import lightglue_trt_ros
 from lightglue_trt_ros.cli import build_engines
 from lightglue_trt_ros.core.config import EngineSpec
-from lightglue_trt_ros.engines.engine_store import (
-    FAILED,
-    GRAPH,
-    MANIFEST,
-    NOT_RUN,
-    TENSORS,
-    Artifact,
-    Identity,
-    ReplacedError,
-    drafting,
-    find_timing_cache,
-    open_artifact,
-    read_artifact,
-)
+from lightglue_trt_ros.engines.engine_store import drafting, find_timing_cache, open_artifact, read_artifact
 from lightglue_trt_ros.engines.gpu_info import Machine, target
+from lightglue_trt_ros.engines.manifest import FAILED, GRAPH, MANIFEST, NOT_RUN, TENSORS, Artifact, Identity, ReplacedError
 from lightglue_trt_ros.networks.models import identify_model
 from lightglue_trt_ros.utils.errors import EngineError, EngineMismatchError
 

@@ -12,8 +12,9 @@ from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.early_exit import LAYERS
 from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
-from lightglue_trt_ros.engines.engine_store import GRAPH, TENSORS, Identity, drafting
+from lightglue_trt_ros.engines.engine_store import drafting
 from lightglue_trt_ros.engines.gpu_info import probe
+from lightglue_trt_ros.engines.manifest import GRAPH, TENSORS, Identity
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.networks.fp8_calibration import Calibration, linear_members
 from lightglue_trt_ros.utils.errors import EngineError

@@ -19,11 +19,11 @@ import pytest
 from lightglue_trt_eval.evaluate import evaluate_variants
 from lightglue_trt_eval.options import variants
 from lightglue_trt_eval.predict import methods
-from lightglue_trt_eval.predict.baselines import Correspondences
+from lightglue_trt_eval.predict.baselines import MatchedPoints
 from lightglue_trt_eval.predict.methods import Baseline, OurMethod, Prediction, covariances_at
 from lightglue_trt_eval.predict.scene import Scene, Timeline
 from lightglue_trt_eval.predict.shared_networks import SharedNetworks
-from lightglue_trt_eval.recording_pass import BACKWARD_PAIRS, Evaluator
+from lightglue_trt_eval.recording_pass import BACKWARD_PAIRS, RecordingPass
 from lightglue_trt_eval.score.method_score import WORST, MethodScore
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.cameras import Intrinsics
@@ -94,7 +94,7 @@ class KnowingStream:
         (first, there), (second, here) = (knowing.pixels(k) for k in (previous, number))
         rows = np.flatnonzero(there & here)
         rows = rows[:round(knowing.share * len(rows))]
-        return Prediction(Correspondences(first[rows].astype(np.float32), second[rows].astype(np.float32)), {'match': 1.0}, 9)
+        return Prediction(MatchedPoints(first[rows].astype(np.float32), second[rows].astype(np.float32)), {'match': 1.0}, 9)
 
     def reset(self) -> None:
         self.previous = None
@@ -138,9 +138,9 @@ class World:
         return Timeline.of(self.frames(), max_gap_s)
 
     def evaluator(self, *taking_part: Any, scene: Scene | None = None, **options: Any) -> Any:
-        """An Evaluator whose `run` has these methods."""
+        """A RecordingPass whose `run` has these methods."""
         scene = scene or Scene(self.timeline(), CAMERA, true_poses(len(self.stamps)))
-        evaluator: Any = Evaluator(self.frames, self.decode, scene, estimate_relative_pose, **options)
+        evaluator: Any = RecordingPass(self.frames, self.decode, scene, estimate_relative_pose, **options)
         evaluator.run = partial(evaluator.run, taking_part)
         return evaluator
 
@@ -264,7 +264,7 @@ def test_matches_that_do_not_come_back_are_told_apart() -> None:
                 return sighting
             (first, second, _), count = sighting.points, len(sighting.points.reference)
             wrong = np.where(np.arange(count)[:, None] < count // 4, np.float32(5), np.float32(0))
-            return sighting._replace(points=Correspondences(first, second + wrong))  # a quarter goes elsewhere on the way back
+            return sighting._replace(points=MatchedPoints(first, second + wrong))  # a quarter goes elsewhere on the way back
 
     class Drifting(Knowing):
         def stream(self, camera: int = 0) -> KnowingStream:
@@ -410,7 +410,7 @@ def test_nothing_else_works_while_a_frame_is_timed() -> None:
     world = World(12)
     scene = Scene(world.timeline(), CAMERA, true_poses(12))
     methods = [SlowMethod('a'), SlowMethod('b', ours=False)]
-    Evaluator(world.frames, decode, scene, estimator).run(methods, [1, 2])
+    RecordingPass(world.frames, decode, scene, estimator).run(methods, [1, 2])
     assert while_timed == [Counter()] * 22
 
 
@@ -432,7 +432,7 @@ def test_live_pairs_are_scored_as_what_they_are() -> None:
     world, knowing = World(10), Knowing().stream()
     scene = Scene(world.timeline(), CAMERA, true_poses(10))
     tally = MethodScore('live', '', True, scene, estimate_relative_pose)
-    scene.motion((0, 1), points=Correspondences(*(side[:200] for side in correct(0, 1))))  # as the offline pass leaves it
+    scene.motion((0, 1), points=MatchedPoints(*(side[:200] for side in correct(0, 1))))  # as the offline pass leaves it
     for number in (0, 1, 4, 5):  # two frames were dropped in between
         sighting = knowing.process(world.decode(number), 0.0)
         if sighting is not None:
@@ -481,7 +481,7 @@ def test_what_cannot_be_had_is_said_and_not_faked(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(methods, 'open_backend', opened)
     world, notes = World(4), list[str]()
-    evaluator = Evaluator(world.frames, world.decode, Scene(world.timeline()), estimate_relative_pose, on_note=notes.append)
+    evaluator = RecordingPass(world.frames, world.decode, Scene(world.timeline()), estimate_relative_pose, on_note=notes.append)
     take = partial(evaluate_variants, baselines=[], evaluator=evaluator, strides=(1,), folder=tmp_path)
     results = take(variants(MatcherConfig(), ['fp32', 'fp16', 'fp8']))
     assert [result.name for result in results] == ['ours fp32', 'ours fp16']

@@ -16,7 +16,7 @@ from lightglue_trt_eval.predict import methods
 from lightglue_trt_eval.predict.methods import Baseline, OurMethod
 from lightglue_trt_eval.predict.scene import Scene, Timeline
 from lightglue_trt_eval.predict.shared_networks import SharedNetworks
-from lightglue_trt_eval.recording_pass import Evaluator
+from lightglue_trt_eval.recording_pass import RecordingPass
 from lightglue_trt_eval.score.method_score import WORST
 from lightglue_trt_ros.core import frame_matcher
 from lightglue_trt_ros.core.config import MatcherConfig
@@ -87,7 +87,7 @@ def test_images_and_features_that_are_held_do_not_grow_with_the_recording(monkey
     ours = [OurMethod(name, networks, config) for name, config in wanted.items()]
     everybody = [*ours, Baseline('orb', 64), Baseline('klt', 64)]
     with closing(networks):
-        found = Evaluator(frames, lambda image: images.see(image.copy()), Scene(Timeline.of(frames(), 1.0)),
+        found = RecordingPass(frames, lambda image: images.see(image.copy()), Scene(Timeline.of(frames(), 1.0)),
                           estimate_relative_pose).run(everybody, STRIDES)
     assert [len(result.pairs[1]) for result in found] == [COUNT - 1] * 4
     assert images.most <= 2 + max(STRIDES) + 2 * WORST < COUNT / 2, 'those that are matched, matched with, or will be drawn'

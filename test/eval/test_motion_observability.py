@@ -11,7 +11,7 @@ import pytest
 from support.networks import photo
 from support.trajectories import pose
 
-from lightglue_trt_eval.predict.baselines import Correspondences
+from lightglue_trt_eval.predict.baselines import MatchedPoints
 from lightglue_trt_eval.predict.scene import MIN_STEP_PER_DEPTH, Motion, Scene, Timeline, follow_corners, shifts, step_per_depth
 from lightglue_trt_eval.score.metrics import PairResult
 from lightglue_trt_eval.score.pair_score import failure_reasons
@@ -86,7 +86,7 @@ def test_the_depth_is_the_images_own() -> None:
     assert scene_of(second).motion((0, 1), (dark, dark)).per_depth is None
     points, _ = views(np.array([0.2, 0, 0.1]), turn=0.17)
     blind = scene_of(pose([0, 0.17, 0.02], [0.2, 0, 0.1]))
-    assert blind.motion((0, 1), (dark, dark), Correspondences(*(side.astype(np.float32) for side in points))).resolved
+    assert blind.motion((0, 1), (dark, dark), MatchedPoints(*(side.astype(np.float32) for side in points))).resolved
 
 
 def test_corners_that_cannot_be_followed_are_none() -> None:

@@ -28,7 +28,8 @@ from lightglue_trt_eval.quantization.quality import AcceptanceCheck
 from lightglue_trt_eval.quantization.search import groups
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.datasets.bag_writer import write_bag
-from lightglue_trt_ros.engines.engine_store import GRAPH, PLOT, TENSORS, Artifact, Identity, open_artifact
+from lightglue_trt_ros.engines.engine_store import open_artifact
+from lightglue_trt_ros.engines.manifest import GRAPH, PLOT, TENSORS, Artifact, Identity
 from lightglue_trt_ros.networks import lightglue
 from lightglue_trt_ros.networks.fp8_calibration import Calibration, linear_members
 from lightglue_trt_ros.networks.models import load_model
@@ -230,7 +231,7 @@ def test_ctrl_c_in_the_middle(tmp_path: Path):
     path = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / 'test'), os.environ.get('PYTHONPATH')]))
     # what is imported on the way comes first: an import that is interrupted fails in its own words
     code = ('import sys\nfrom dataclasses import replace\nfrom support.networks import ours, shallow\n'
-            'from lightglue_trt_ros.cli import quantize\nfrom lightglue_trt_ros.networks import lightglue\n'
+            'from lightglue_trt_eval.cli import quantize\nfrom lightglue_trt_ros.networks import lightglue\n'
             'from lightglue_trt_ros.utils import console\n'
             'quantize.load_model = lambda choice: replace(ours(), matcher=shallow())\n'
             'console.LINES_S = 0.0\nsys.exit(quantize.main())')

@@ -19,7 +19,7 @@ from support.evaluations import FOUR, KINDS, evaluation
 from support.full_disks import FULL, room_for
 from support.schemas import SCHEMAS, violations
 
-from lightglue_trt_eval.predict.baselines import Correspondences
+from lightglue_trt_eval.predict.baselines import MatchedPoints
 from lightglue_trt_eval.report import page
 from lightglue_trt_eval.report.json_report import document
 from lightglue_trt_eval.report.page import render, write_report
@@ -312,11 +312,11 @@ def test_errors_have_colours_and_without_truth_there_is_one(tmp_path, pairs_alon
     grid = np.stack(np.meshgrid(np.linspace(20, 380, 8), np.linspace(20, 280, 6)), -1).reshape(-1, 2).astype(np.float32)
     good = evaluation(('ours fp16',), frames=3, strides=(1,), worst=0)
     good.matchers[0].worst_pairs = [
-        DrawnPair((0, 1), (image, image), Correspondences(grid, grid), np.zeros(len(grid)), 1.0),
-        DrawnPair((0, 1), (image, image), Correspondences(grid, grid), np.full(len(grid), 40.0), 1.0),
-        DrawnPair((0, 1), (image, image), Correspondences(grid, grid), None, 0.4),
-        DrawnPair((0, 1), (image, image[:200, :300]), Correspondences(grid[:0], grid[:0]), np.zeros(0), math.inf),
-        DrawnPair((0, 1), (image, image), Correspondences(grid[:1], grid[:1]), np.array([np.nan]), 3.0)]
+        DrawnPair((0, 1), (image, image), MatchedPoints(grid, grid), np.zeros(len(grid)), 1.0),
+        DrawnPair((0, 1), (image, image), MatchedPoints(grid, grid), np.full(len(grid), 40.0), 1.0),
+        DrawnPair((0, 1), (image, image), MatchedPoints(grid, grid), None, 0.4),
+        DrawnPair((0, 1), (image, image[:200, :300]), MatchedPoints(grid[:0], grid[:0]), np.zeros(0), math.inf),
+        DrawnPair((0, 1), (image, image), MatchedPoints(grid[:1], grid[:1]), np.array([np.nan]), 3.0)]
     _, images, _ = made(tmp_path, good)
     drawn = [images[f'worst_pair_{k}'][130:560] for k in range(1, 5)]
     counts = [(near(image, '#3fc5ff', 30).sum(), near(image, '#d1003f', 30).sum()) for image in drawn]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.trajectories import pose, real_truth
 
-from lightglue_trt_eval.predict.baselines import Correspondences, SiftMatcher
+from lightglue_trt_eval.predict.baselines import MatchedPoints, SiftMatcher
 from lightglue_trt_eval.score import pair_score as score
 from lightglue_trt_eval.score.pair_score import agreement, count_inliers, returning_share, score_pair
 from lightglue_trt_ros.datasets.bag import open_recording
@@ -169,7 +169,7 @@ def by_brute_force(first, other):
 
 
 def compared(first, other):
-    return agreement(Correspondences(*first[:2]), Correspondences(*other[:2]))
+    return agreement(MatchedPoints(*first[:2]), MatchedPoints(*other[:2]))
 
 
 matches = st.lists(st.tuples(*[st.integers(0, 12).map(lambda k: k / 2 + 0.01 * (k % 3))] * 4), max_size=12)
@@ -257,7 +257,7 @@ def test_a_match_returns_where_it_came_from():
     end = start + np.float32([200, 100])
     back = start.copy()
     back[6:8] += 30
-    forward, backward = Correspondences(start, end), Correspondences(end[:8] + np.float32(0.4), back[:8])
+    forward, backward = MatchedPoints(start, end), MatchedPoints(end[:8] + np.float32(0.4), back[:8])
     assert returning_share(forward, backward) == 0.75
-    assert returning_share(forward, Correspondences.none()) is None
-    assert returning_share(forward, Correspondences(end + 500, start)) is None
+    assert returning_share(forward, MatchedPoints.none()) is None
+    assert returning_share(forward, MatchedPoints(end + 500, start)) is None

@@ -25,7 +25,7 @@ from lightglue_trt_eval.predict import methods
 from lightglue_trt_eval.predict.methods import Baseline, OurMethod, by_networks, open_methods
 from lightglue_trt_eval.predict.scene import Scene, Timeline
 from lightglue_trt_eval.predict.shared_networks import SharedNetworks
-from lightglue_trt_eval.recording_pass import Evaluator
+from lightglue_trt_eval.recording_pass import RecordingPass
 from lightglue_trt_eval.report.summary import coverage
 from lightglue_trt_eval.score.metrics import Evaluation, MatcherResult
 from lightglue_trt_ros.backends import tensorrt
@@ -140,7 +140,7 @@ def recording(images: list[np.ndarray]) -> tuple[Any, Any, Scene]:
 
 
 def evaluated(images: list[np.ndarray], taking_part: list[Any], strides: tuple[int, ...] = STRIDES) -> list[MatcherResult]:
-    evaluator = Evaluator(*recording(images), estimate_relative_pose)
+    evaluator = RecordingPass(*recording(images), estimate_relative_pose)
     found = evaluator.run(taking_part, strides)
     assert not evaluator.interrupted
     return found
@@ -209,11 +209,11 @@ def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray
         return found
 
     monkeypatch.setattr(methods, 'open_backend', opened)
-    evaluator = Evaluator(*recording(frames), estimate_relative_pose, on_note=notes.append)
+    evaluator = RecordingPass(*recording(frames), estimate_relative_pose, on_note=notes.append)
     results = evaluate_variants(wanted, [Baseline('klt', 128)], evaluator, STRIDES, tmp_path)
     assert (evaluator.interrupted, evaluator.failure, notes, most[0], open_now[0]) == (False, '', [], 1, 0)
     assert [result.name for result in results] == ['ours patches', 'ours 64', 'ours none', 'ours', 'KLT']
-    said = [each.getMessage() for each in caplog.records if each.name.endswith('evaluator')]  # not how far it is
+    said = [each.getMessage() for each in caplog.records if each.name.endswith('.evaluate')]  # not how far it is
     assert [line.partition(':')[0] for line in said] == ['ours patches', 'ours none', 'KLT', 'ours 64', 'ours']
     for result in results:
         assert result.pairs == expected[result.name].pairs, 'what compares with the first one too'
@@ -229,7 +229,7 @@ def test_an_end_in_a_later_turn_says_what_it_covers(frames: list[np.ndarray], tm
         return asked[0] > COUNT + 4
 
     wanted = variants(CONFIG, ('128', '96', '64'))
-    evaluator = Evaluator(*recording(frames), estimate_relative_pose, stopped=stopped, on_note=notes.append)
+    evaluator = RecordingPass(*recording(frames), estimate_relative_pose, stopped=stopped, on_note=notes.append)
     results = evaluate_variants(wanted, [], evaluator, STRIDES, tmp_path)
     assert [len(result.pairs[1]) for result in results] == [8, 3]
     assert (evaluator.interrupted, evaluator.covered, notes) == (True, 4, ['ours 64: not begun'])

@@ -21,15 +21,16 @@ from lightglue_trt_ros.odometry.pose_covariance import (
 from lightglue_trt_ros.odometry.sliding_window import Fix, Quality, SlidingWindow
 
 
-def pose_of(vector: np.ndarray) -> np.ndarray:
-    """(4, 4) of a translation and a rotation vector."""
-    made = np.eye(4)
-    made[:3, 3], made[:3, :3] = vector[:3], Rotation.from_rotvec(vector[3:]).as_matrix()
+def pose_of(vectors: np.ndarray) -> np.ndarray:
+    """(..., 4, 4) of translations and rotation vectors (..., 6)."""
+    made = np.broadcast_to(np.eye(4), (*vectors.shape[:-1], 4, 4)).copy()
+    made[..., :3, 3], made[..., :3, :3] = vectors[..., :3], Rotation.from_rotvec(vectors[..., 3:]).as_matrix()
     return made
 
 
-def vector_of(pose: np.ndarray) -> np.ndarray:
-    return np.concatenate([pose[:3, 3], Rotation.from_matrix(pose[:3, :3]).as_rotvec()])
+def vector_of(poses: np.ndarray) -> np.ndarray:
+    """(..., 6) translations and rotation vectors of poses (..., 4, 4)."""
+    return np.concatenate([poses[..., :3, 3], Rotation.from_matrix(poses[..., :3, :3]).as_rotvec()], axis=-1)
 
 
 def covariance_of(errors: np.ndarray) -> np.ndarray:
@@ -45,17 +46,16 @@ MOUNTED = pose_of(np.array([0.5, 0.2, -1.0, 1.2, -0.3, 0.4]))
 def test_covariances_follow_poses_to_other_frames_and_axes():
     rng = np.random.default_rng(0)
     drawn, of_step = (rng.multivariate_normal(np.zeros(6), OWN * factor, 40_000) for factor in (1, 0.3))
-    poses, steps_made = ([true @ pose_of(each) for each in errors] for true, errors in ((MOUNTED, drawn), (STEP, of_step)))
+    poses, steps_made = (true @ pose_of(errors) for true, errors in ((MOUNTED, drawn), (STEP, of_step)))
     after = MOUNTED @ STEP
-    errors = [vector_of(np.linalg.solve(after, pose @ step)) for pose, step in zip(poses, steps_made, strict=True)]
-    close(compounded(OWN, STEP, 0.3 * OWN), covariance_of(np.array(errors)))
-    base = [vector_of(np.linalg.solve(MOUNTED @ np.linalg.inv(STEP), pose @ np.linalg.inv(STEP))) for pose in poses]
-    close(seen_from(STEP, OWN), covariance_of(np.array(base)))
-    fixed = [np.concatenate([pose[:3, 3] - MOUNTED[:3, 3], Rotation.from_matrix(pose[:3, :3] @ MOUNTED[:3, :3].T).as_rotvec()])
-             for pose in poses]
-    close(in_fixed_axes(MOUNTED[:3, :3], OWN), covariance_of(np.array(fixed)))
-    velocities = [(step[:3, :3].T @ step[:3, 3] - STEP[:3, :3].T @ STEP[:3, 3]) / 0.1 for step in steps_made]
-    close(of_velocities(0.3 * OWN, STEP, 0.1)[:3, :3], covariance_of(np.array(velocities)))
+    close(compounded(OWN, STEP, 0.3 * OWN), covariance_of(vector_of(np.linalg.inv(after) @ poses @ steps_made)))
+    before = MOUNTED @ np.linalg.inv(STEP)
+    close(seen_from(STEP, OWN), covariance_of(vector_of(np.linalg.inv(before) @ poses @ np.linalg.inv(STEP))))
+    turned = Rotation.from_matrix(poses[:, :3, :3] @ MOUNTED[:3, :3].T).as_rotvec()
+    fixed = np.concatenate([poses[:, :3, 3] - MOUNTED[:3, 3], turned], axis=1)
+    close(in_fixed_axes(MOUNTED[:3, :3], OWN), covariance_of(fixed))
+    velocities = np.einsum('nji,nj->ni', steps_made[:, :3, :3], steps_made[:, :3, 3]) - STEP[:3, :3].T @ STEP[:3, 3]
+    close(of_velocities(0.3 * OWN, STEP, 0.1)[:3, :3], covariance_of(velocities / 0.1))
 
 
 def close(found: np.ndarray, expected: np.ndarray) -> None:

@@ -7,6 +7,7 @@ import importlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -16,22 +17,22 @@ ROOT = Path(__file__).parents[2]
 ROBOT, WORKBENCH = ROOT / 'lightglue_trt_ros', ROOT / 'lightglue_trt_eval'
 ROOMS = {  # rooms and files at the top, from below
     ROBOT: ('utils', 'core', 'networks', 'backends', 'engines', 'datasets', 'odometry', 'ros', 'cli'),
-    WORKBENCH: ('replay', 'images', 'options', 'predict', 'score', 'recording_pass', 'evaluate', 'report', 'fleet', 'quantization',
-                'demo', 'times', 'cli')}
+    WORKBENCH: ('replay', 'images', 'options', 'predict', 'score', 'inputs', 'recording_pass', 'live', 'evaluate', 'report',
+                'fleet', 'quantization', 'demo', 'times', 'cli')}
 OF_OPTIONS = 'predict.baselines'  # the one file of a higher room that options imports: their names are its choices
 RUNTIME = ('core', 'backends', 'ros/matcher')  # what runs for each frame on a robot, with what it shares in ros/
 SHARED = ('parameters', 'clouds', 'camera_info', 'executor', 'diagnostics', 'qos')
-RUNTIME_LINES = 8190  # 5,300 of them without depth cameras, keyframes, lenses, static structure and the GPU's own kernels
+RUNTIME_LINES = 8320  # 5,300 of them without depth cameras, keyframes, lenses, static structure and the GPU's own kernels
+PICTURES, CLUSTER = ('matplotlib', 'jinja2'), ('dask', 'distributed', 'pyarrow', 'fsspec')
 OF_ROBOT = ('cv_bridge', 'rosbags', 'onnxruntime', 'spox', 'pycuda', 'cuda', 'tensorrt', 'safetensors', 'rich')
 ONLY_IN = {
     ROBOT: {'cv_bridge': ('core/images',), 'rosbags': ('datasets',), 'onnxruntime': ('backends/onnxruntime',),
             'spox': ('networks',), 'onnx': ('networks', 'engines'), 'pycuda': ('backends/cuda',), 'cuda': ('backends/cuda',),
-            'tensorrt': ('engines/tensorrt_api',), 'safetensors': ('networks',), 'scipy': ('datasets', 'odometry'),
-            'rich': ('utils',), **dict.fromkeys(ROS, ('ros',)),
-            **dict.fromkeys(('matplotlib', 'jinja2', 'skimage', 'dask', 'distributed', 'pyarrow', 'fsspec'), ())},
+            'tensorrt': ('engines/tensorrt_api',), 'safetensors': ('networks',), 'rich': ('utils',), **dict.fromkeys(ROS, ('ros',)),
+            **dict.fromkeys((*PICTURES, *CLUSTER, 'skimage', 'scipy', 'pandas'), ())},
     WORKBENCH: {'onnx': ('quantization', 'times/graph_costs'), 'matplotlib': ('report', 'fleet', 'demo/report', 'quantization'),
                 'jinja2': ('report', 'fleet'), 'skimage': ('demo/flight',), 'scipy': ('score',),
-                **dict.fromkeys(('dask', 'distributed', 'pyarrow', 'fsspec'), ('fleet',)),
+                **dict.fromkeys(CLUSTER, ('fleet',)),
                 **dict.fromkeys(ROS, ('replay', 'times/nodes', 'times/node_costs')),
                 **dict.fromkeys(OF_ROBOT, ())}}
 NOWHERE = ('torch', 'tinygrad', 'benchmarks', 'training')  # the last two are not installed
@@ -124,3 +125,12 @@ def test_public_names_are_there_and_an_import_of_the_package_is_light(package: s
     script = f'import sys, {package}; print(*sys.modules, sep="\\n")'
     loaded = subprocess.run([sys.executable, '-c', script], cwd=ROOT, check=True, capture_output=True, text=True).stdout.split()
     assert not {'numpy', 'cv2', 'rclpy', 'onnxruntime'}.intersection(loaded)
+
+
+def test_no_two_classes_have_one_name() -> None:
+    """Those of benchmarks/ count too: who searches for a name finds one class."""
+    classes = [(node.name, path.relative_to(ROOT).as_posix())
+               for path in [*EVERY_FILE, *sorted((ROOT / 'benchmarks').rglob('*.py'))]
+               for node in ast.parse(path.read_text()).body if isinstance(node, ast.ClassDef)]
+    named = Counter(name for name, _ in classes)
+    assert not [each for each in classes if named[each[0]] > 1]

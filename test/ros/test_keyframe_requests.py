@@ -23,7 +23,7 @@ from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.types import HostFeatures, Matches
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.executor import FAILURES, NodeExecutor
-from lightglue_trt_ros.ros.matcher import worker
+from lightglue_trt_ros.ros.matcher import pipeline
 from lightglue_trt_ros.ros.matcher.keyframe_topics import COLUMNS
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.utils.errors import DeviceMemoryError
@@ -213,7 +213,7 @@ def test_errors_of_a_match_are_answered_as_what_they_are_and_end_nothing(stack, 
     asked = Asked(stack)
     asked.begin()
     asked.backend.failure = error
-    for _ in range(FAILURES + worker.MAX_FAILURES):
+    for _ in range(FAILURES + pipeline.MAX_FAILURES):
         (value,) = answered(asked.ask())
         assert words in value.string_value
         assert 'give the stamps' not in value.string_value
@@ -226,7 +226,7 @@ def test_errors_of_a_match_are_answered_as_what_they_are_and_end_nothing(stack, 
 
 
 def test_more_requests_than_may_wait_are_refused_in_words(stack, monkeypatch):
-    monkeypatch.setattr(worker, 'MOST_QUESTIONS', 3)
+    monkeypatch.setattr(pipeline, 'MOST_QUESTIONS', 3)
     asked = Asked(stack)
     asked.begin()
     asked.hold()

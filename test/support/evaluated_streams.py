@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from lightglue_trt_eval.predict.baselines import Correspondences
+from lightglue_trt_eval.predict.baselines import MatchedPoints
 from lightglue_trt_eval.predict.methods import OurMethod
 from lightglue_trt_eval.predict.shared_networks import SharedNetworks
 from lightglue_trt_ros.core.backend import RefiningBackend
@@ -16,7 +16,7 @@ from lightglue_trt_ros.core.types import FrameMatches
 
 
 def evaluated_beside_the_node(backend: RefiningBackend, config: MatcherConfig,
-                              images: Sequence[np.ndarray]) -> Iterator[tuple[Correspondences, FrameMatches]]:
+                              images: Sequence[np.ndarray]) -> Iterator[tuple[MatchedPoints, FrameMatches]]:
     """Of each image after the first: what the evaluation tracks, and the node.
 
     Some are timed and some are not, and another stride is between; the device has room for three frames.

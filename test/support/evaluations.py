@@ -5,7 +5,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from lightglue_trt_eval.predict.baselines import Correspondences
+from lightglue_trt_eval.predict.baselines import MatchedPoints
 from lightglue_trt_eval.score.confidence import ConfidenceInterval
 from lightglue_trt_eval.score.metrics import ERROR_EDGES_PX, DrawnPair, Evaluation, MatcherResult, OdometryResult, PairResult
 
@@ -91,5 +91,5 @@ def _drawn(k, truth, rng, size, count=160):
     points = rng.uniform((5, 5), (width - 25, height - 5), (count, 2)).astype(np.float32)
     errors = rng.gamma(1, 1.5, count)
     moved = (points + np.array([15, 3]) + rng.normal(0, 1, (count, 2)) * errors[:, None] * 6).astype(np.float32)
-    return DrawnPair((10 * k, 10 * k + 1), (base, np.roll(base, 15, 1)), Correspondences(points, moved), errors if truth else None,
+    return DrawnPair((10 * k, 10 * k + 1), (base, np.roll(base, 15, 1)), MatchedPoints(points, moved), errors if truth else None,
                      (np.inf if k == 0 else 60.0 / k) if truth else 0.8 - 0.1 * k)

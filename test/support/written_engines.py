@@ -7,8 +7,9 @@ from types import SimpleNamespace
 
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import EarlyExits
-from lightglue_trt_ros.engines.engine_store import Artifact, Draft, Identity, drafting
+from lightglue_trt_ros.engines.engine_store import Draft, drafting
 from lightglue_trt_ros.engines.gpu_info import Machine
+from lightglue_trt_ros.engines.manifest import Artifact, Identity
 from lightglue_trt_ros.networks.models import ModelIdentity
 
 SPEC = EngineSpec(480, 640, 1024, 'fp16')

@@ -79,8 +79,8 @@ class VarianceFactor:
 
     def update(self, points0: Float32, points1: Float32, covariances: Float32, unit: float = 1.0,
                camera: Intrinsics | None = None) -> float:
-        """The factor after M matches, as `measure` takes them."""
-        measured = measure(points0, points1, covariances, unit, self.fit_limit, camera)
+        """The factor after M matches, as `epipolar_residuals` takes them."""
+        measured = epipolar_residuals(points0, points1, covariances, unit, self.fit_limit, camera)
         self.add(measured.quantile, measured.inliers, measured.second_quantile)
         return self.value
 
@@ -88,7 +88,7 @@ class VarianceFactor:
 Points = NDArray[np.float32] | NDArray[np.float64]
 
 
-class Measured(NamedTuple):
+class EpipolarResiduals(NamedTuple):
     """How a frame's matches fit one epipolar geometry."""
 
     fundamental: Float64 | None  # (3, 3) maps undistorted points to their lines; None for too few matches
@@ -98,8 +98,8 @@ class Measured(NamedTuple):
     tested: int = 0  # matches that inliers are of
 
 
-def measure(points0: Points, points1: Points, covariances: Points, unit: float, fit_limit: float,
-            camera: Intrinsics | None = None) -> Measured:
+def epipolar_residuals(points0: Points, points1: Points, covariances: Points, unit: float, fit_limit: float,
+                       camera: Intrinsics | None = None) -> EpipolarResiduals:
     """Residuals of M matches: points (M, 2) of both images, covariances (M, 2, 2) of the second ones, all finite.
 
     Outliers do not count; their limit grows with the covariance, because a fixed limit would hide large errors. `unit` is pixels of
@@ -113,15 +113,15 @@ def measure(points0: Points, points1: Points, covariances: Points, unit: float, 
                                              undistorted.carried(covariances), undistorted.jacobians)
     known = np.flatnonzero(np.isfinite(before).all(axis=1) & np.isfinite(after).all(axis=1))
     if len(known) < ENOUGH:
-        return Measured(None, math.nan, 0)
+        return EpipolarResiduals(None, math.nan, 0)
     some = known[::_stride(len(known))]
     fit = fit_epipolar(before[some], after[some], carried[some], INLIER_PX * unit, fit_limit,
                        None if jacobians is None else jacobians[some])
     right = np.flatnonzero(plausible(fit.distances, fit.ratios, unit))
     if not len(right):
-        return Measured(fit.fundamental, math.nan, 0, tested=len(some))
+        return EpipolarResiduals(fit.fundamental, math.nan, 0, tested=len(some))
     second = math.inf if fit.second_ratios is None else _quantile(fit.second_ratios[right])
-    return Measured(fit.fundamental, _quantile(fit.ratios[right]), len(right), second, len(some))
+    return EpipolarResiduals(fit.fundamental, _quantile(fit.ratios[right]), len(right), second, len(some))
 
 
 def tested_of(matches: int) -> int:
@@ -162,11 +162,11 @@ def fit_epipolar(points0: ArrayLike, points1: ArrayLike, covariances: ArrayLike,
     """
     before, after, carried = (np.asarray(each, np.float64) for each in (points0, points1, covariances))
     table = _Table(before, after, carried)
-    fit = table.settled(1 / (carried[:, 0, 0] + carried[:, 1, 1] + 1e-18))
-    if fit.middle > fit_limit:
+    fit = table.iterate(1 / (carried[:, 0, 0] + carried[:, 1, 1] + 1e-18))
+    if fit.median > fit_limit:
         sampled = sampled_model(cv2.findFundamentalMat, before, after, cv2.USAC_MAGSAC, threshold_px, CONFIDENCE, SAMPLINGS)
         if sampled is not None:
-            fit = min(fit, table.settled(table.of_pixels(sampled).weights()), key=lambda each: each.middle)
+            fit = min(fit, table.iterate(table.of_pixels(sampled).weights()), key=lambda each: each.median)
     matrix = fit.matrix.reshape(3, 3)
     lines = matrix[:2] @ table.x0
     along = np.sqrt(lines[0] * lines[0] + lines[1] * lines[1]) if jacobians is None else in_image(jacobians, lines)
@@ -182,12 +182,12 @@ class _Judged(NamedTuple):
     squares: Float64  # (M,) of x1' F x0
     variances: Float64  # (M,) of that
     ratios: Float64  # (M,) of both
-    middle: float  # median of the ratios
+    median: float  # median of the ratios
     sharpness: float  # 1 where no other geometry fits, 1/9 where all fit alike: squares of 1 / eigenvalues over their sum's square
 
     def weights(self) -> Float64:
         """Weights (M,) of the next round."""
-        weights = self.ratios * (1 / max(4.0, self.middle))
+        weights = self.ratios * (1 / max(4.0, self.median))
         weights += 1
         weights *= weights
         weights *= self.variances
@@ -202,7 +202,7 @@ class _Table:
         self._products = (x1[:, None] * self.x0).reshape(9, -1)  # times the matrix, row by row: x1' F x0
         self._deviations = _deviations(self.x0, covariances * self.to1[0, 0]**2)
 
-    def settled(self, weights: Float64) -> _Judged:
+    def iterate(self, weights: Float64) -> _Judged:
         """The result of rounds that begin with `weights` (M,)."""
         before = np.zeros(9)
         for _ in range(ROUNDS):
@@ -210,7 +210,7 @@ class _Table:
             inverses = 1 / np.maximum(eigenvalues, 1e-16 * eigenvalues[-1])
             judged = self._judged(vectors[:, 0], float(inverses.dot(inverses)) / float(inverses.sum())**2)
             # a camera that stands still: every geometry fits
-            if 1 - abs(float(before.dot(judged.matrix))) < SETTLED or judged.middle < EXACT:
+            if 1 - abs(float(before.dot(judged.matrix))) < SETTLED or judged.median < EXACT:
                 break
             before, weights = judged.matrix, judged.weights()
         return judged

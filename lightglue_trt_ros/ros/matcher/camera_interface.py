@@ -27,9 +27,9 @@ from ..qos import OVERRIDABLE
 from .keyframe_topics import KeyframeTopics
 from .mask_topic import CameraMasks
 from .paired_images import DepthCamera, RightCamera
+from .pipeline import CameraInput, Input
 from .subscription import decode, subscribe, wanted_images
 from .vins import VinsTopics
-from .worker import CameraInput, Input
 
 FIELDS = {layout: point_fields(PointField, layout) for layout in LAYOUTS}
 

@@ -33,7 +33,7 @@ from ..executor import spin
 from ..parameters import as_declared, declare_settings
 from ..qos import without_effect
 from .camera_interface import CameraInterface
-from .worker import Pipeline, State
+from .pipeline import Pipeline, State
 
 SILENCE_S = 3.0  # without a frame for longer is a warning
 STOP_S = 5.0  # for the running frame when the node is deactivated

@@ -15,10 +15,10 @@ from rclpy.node import Node
 
 from ...core.cameras import Intrinsics, StereoRig, same_view
 from ...core.depth import DepthImage, depth_pixels, share_known
-from ...core.epipolar_check import RightImage
 from ...core.geometry import size_of, size_text
 from ...core.image_check import ImageCheck
 from ...core.images import stamp_of, view_image
+from ...core.stereo import RightImage
 from ...core.timing import FadingLog
 from ...core.types import FrameMatches, UInt8
 from ...utils.errors import BagError, FrameError

@@ -41,7 +41,7 @@ DEPTH = Words('images', 'depth', 'images with depth', 'points with depth %', 'de
 
 
 @dataclass
-class _Frame:
+class _WaitingFrame:
     """Stamp and arrival of a frame, seconds, and whether it got a partner."""
 
     stamp: float
@@ -75,9 +75,9 @@ class Pairing(Generic[T]):
         self._begin()
 
     def _begin(self) -> None:
-        self._frames: deque[_Frame] = deque(maxlen=FRAMES)
+        self._frames: deque[_WaitingFrame] = deque(maxlen=FRAMES)
         self._half_period_s = math.inf  # half the usual time between frames: beyond it another frame is nearer
-        self._judged: deque[_Frame] = deque(maxlen=FRAMES)  # those of them for which `take` was called
+        self._judged: deque[_WaitingFrame] = deque(maxlen=FRAMES)  # those of them for which `take` was called
         self._claimed: float | None = None  # stamp of the frame that is processed
         self._partners: list[_Partner[T]] = []
         self._partner_stamps: deque[float] = deque(maxlen=FRAMES)
@@ -94,7 +94,7 @@ class Pairing(Generic[T]):
             now = self._clock()
             if self._last_partner is not None and not self._since_partner:
                 self._apart.append((now - self._last_partner[1], self._last_partner[0] - stamp))
-            self._frames.append(_Frame(stamp, now))
+            self._frames.append(_WaitingFrame(stamp, now))
             self._half_period_s = usual_period(frame.stamp for frame in self._frames) / 2
             self._since_partner += 1
             if self._nearest(stamp) is not None:
@@ -209,7 +209,7 @@ class Pairing(Generic[T]):
     def _reach_s(self) -> float:
         return min(self._max_skew_s, self._half_period_s)
 
-    def _frame(self, stamp: float) -> _Frame | None:
+    def _frame(self, stamp: float) -> _WaitingFrame | None:
         return next((frame for frame in reversed(self._frames) if frame.stamp == stamp), None)
 
     def _nearest(self, stamp: float) -> _Partner[T] | None:

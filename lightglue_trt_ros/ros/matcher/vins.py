@@ -19,7 +19,7 @@ from ...core.types import Float32, Float64, FrameMatches
 from ..camera_info import CameraListener, camera_topic
 from ..parameters import NodeConfig
 from ..qos import OVERRIDABLE
-from .worker import Input
+from .pipeline import Input
 
 LARGEST_ID = 2**24  # beyond it, float32 no longer tells neighbours apart
 Int64 = NDArray[np.int64]

@@ -19,10 +19,10 @@ from ...core.backend import Backend
 from ...core.cameras import Intrinsics
 from ...core.config import MatcherConfig
 from ...core.depth import DepthImage
-from ...core.epipolar_check import RightImage
 from ...core.frame_matcher import FrameMatcher
 from ...core.keyframes import Keyframe
 from ...core.masks import Mask
+from ...core.stereo import RightImage
 from ...core.timing import FrameStatistics, Stopwatch
 from ...core.tracks import TrackCounter
 from ...core.types import FrameMatches, UInt8

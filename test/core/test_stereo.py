@@ -10,8 +10,8 @@ from support.stereo_pairs import BASELINE, DISPARITY, FOCAL, HEIGHT, WIDTH, K, c
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.cameras import StereoRig, normalised
 from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.core.epipolar_check import RightImage, check_epipolar
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
+from lightglue_trt_ros.core.stereo import RightImage, check_epipolar
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.utils.errors import BagError, FrameError

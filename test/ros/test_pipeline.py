@@ -22,7 +22,7 @@ from lightglue_trt_ros.core.tracks import TrackCounter
 from lightglue_trt_ros.core.types import HostFeatures
 from lightglue_trt_ros.engines import selection
 from lightglue_trt_ros.engines.selection import Opened
-from lightglue_trt_ros.ros.matcher.worker import MAX_FAILURES, QUESTIONS, Input, LatestQueue, Pipeline, Question, State
+from lightglue_trt_ros.ros.matcher.pipeline import MAX_FAILURES, QUESTIONS, Input, LatestQueue, Pipeline, Question, State
 from lightglue_trt_ros.utils import processes
 from lightglue_trt_ros.utils.errors import DeviceMemoryError, EngineError, FrameError
 

@@ -1,0 +1,119 @@
+"""What is evaluated: the recording, what the options add to it, and the matchers, opened and checked before anything runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from lightglue_trt_ros.core.config import MatcherConfig
+from lightglue_trt_ros.core.geometry import Size, fitting_size, unit_of
+from lightglue_trt_ros.core.images import gray_of
+from lightglue_trt_ros.core.masks import Mask, load_mask
+from lightglue_trt_ros.core.types import UInt8
+from lightglue_trt_ros.datasets.bag import StereoRecording, depth_of, stereo_recording
+from lightglue_trt_ros.datasets.sequence import Frame, Recording
+from lightglue_trt_ros.datasets.units import median_depth
+from lightglue_trt_ros.utils.errors import BagError
+
+from .images.degradation import DEPTH_DEGRADATIONS, degraded_frames, description_of
+from .options import OWN_DEPTH_IMAGES, OWN_RIGHT_IMAGES, EvaluationOptions, variants
+from .predict.methods import Baseline
+from .predict.scene import Scene, named_pair, open_scene, usable_frames
+from .score.depth_accuracy import DepthImages, check_registered
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class Inputs:
+    """All that an evaluation reads."""
+
+    recording: Recording
+    options: EvaluationOptions
+    scene: Scene
+    facts: dict[str, Any]  # of the recording, for the report
+    configs: dict[str, MatcherConfig]  # by the names of our methods
+    baselines: list[Baseline]
+    mask: Mask | None = None
+    stereo: StereoRecording | None = None
+    depth: Recording | None = None
+    depth_images: DepthImages | None = None  # of `depth`, frame by frame
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        """Those of the options; consecutive frames are always evaluated."""
+        return tuple(sorted({1, *self.options.strides}))
+
+    def frames(self) -> Iterator[Frame]:
+        """The recording's frames anew, degraded where the options say so."""
+        frames = usable_frames(self.recording, self.scene.timeline.numbers)
+        return degraded_frames(frames, self.options.degrade, self.recording.bits)
+
+    def decode(self, message: Any) -> UInt8:
+        """The gray image of what a frame loads. Raises BagError, FrameError."""
+        return gray_of(message, self.recording.bits)
+
+
+def open_inputs(recording: Recording, options: EvaluationOptions, on_note: Callable[[str], None]) -> Inputs:
+    """Open everything that the options name. Raises LightglueTrtError where it does not fit together."""
+    pair = named_pair(options, recording)
+    right_topic = None if options.right_topic == OWN_RIGHT_IMAGES else options.right_topic
+    stereo = stereo_recording(recording, right_topic, pair) if options.right_topic else None
+    depth_topic = None if options.depth_topic == OWN_DEPTH_IMAGES else options.depth_topic
+    depth = depth_of(recording, depth_topic) if options.depth_topic else None
+    scene, facts = open_scene(recording, options, on_note)
+    if stereo is not None and pair is None and stereo.right.calibration_note:
+        on_note(stereo.right.calibration_note)
+    for other in filter(None, (None if stereo is None else stereo.right, depth)):
+        for note in other.notes:
+            on_note(note)
+    _log(facts)
+    image = facts['height'], facts['width']
+    size = (options.height, options.width) if options.height and options.width else fitting_size(image)
+    config = MatcherConfig(**options.matcher, image_height=size[0], image_width=size[1])
+    mask = None if options.mask is None else load_mask(options.mask)
+    if mask is not None:
+        facts['mask'] = _checked(mask, options, image, config, on_note)
+    if recording.bits != 16:
+        facts['image_bits'] = recording.bits
+    if options.degrade:
+        facts['degraded'] = ','.join(options.degrade)
+    for name in options.degrade:
+        on_note(f'every frame is degraded, {name}: {description_of(name)}')
+    depth_images = None if depth is None else _depth_images(depth, recording, options, scene, facts, on_note)
+    margin = config.mask_margin * unit_of(image, size)
+    baselines = [Baseline(name, config.max_keypoints, mask, margin) for name in options.baselines]
+    return Inputs(recording, options, scene, facts, variants(config, options.compare), baselines, mask, stereo, depth, depth_images)
+
+
+def _log(facts: dict[str, Any]) -> None:
+    logger.info(f"images: {facts['topic']}, {facts['frames']} frames of {facts['width']}x{facts['height']}")
+    if facts['truth']:
+        logger.info(f"ground truth: {facts['truth']}")
+    if facts['camera']:
+        logger.info(f"camera: {facts['camera']}; from {facts['calibration_source']}")
+
+
+def _checked(mask: Mask, options: EvaluationOptions, image: Size, config: MatcherConfig, on_note: Callable[[str], None]) -> str:
+    """The mask in words. Raises LightglueTrtError where its size is neither that of the images nor of the engine."""
+    size = config.image_height, config.image_width
+    mask.check(image, size)
+    if doubt := mask.doubt(size, config.mask_margin):
+        on_note(doubt)
+    return f'{options.mask}, {100 * mask.share:.1f} % of the image'
+
+
+def _depth_images(depth: Recording, recording: Recording, options: EvaluationOptions, scene: Scene, facts: dict[str, Any],
+                  on_note: Callable[[str], None]) -> DepthImages:
+    """The depth images, with what the report says of them in `facts`. Raises BagError where they are of another camera."""
+    if scene.intrinsics is None:
+        raise BagError(f'{recording.path}: points with a depth need the intrinsics of the camera; give --camera')
+    check_registered(depth, recording, scene.intrinsics)
+    facts['depth'] = f'{depth.image_topic}, {len(depth)} images'
+    if (median_m := median_depth(depth, on_note)) is not None:
+        facts['depth_median_m'] = median_m
+        logger.info(f"depth: {facts['depth']}, median {median_m:.3g} m")
+    degradation = next((name for name in options.degrade if name in DEPTH_DEGRADATIONS), '')
+    return DepthImages(depth, scene.intrinsics, degradation, on_note)
