@@ -75,7 +75,7 @@ METRICS: dict[str, Metric] = {
     'depth_drift_percent': Metric('depth drift, translation', '%', False, 2, "KITTI's, of the odometry in metres by depth"),
     'depth_drift_deg_per_m': Metric('depth drift, rotation', 'deg/m', False, 4, "KITTI's, of the odometry by depth"),
     'depth_frames_lost': Metric('frames without a pose', '', False, 0, 'frames of which the odometry by depth has no pose'),
-    **{f'frame_ms_p{p}': Metric(f'frame time, p{p}', 'ms', False, 1, 'wall time of a frame that runs alone') for p in PERCENTILES},
+    **{f'frame_ms_p{p}': Metric(f'frame time, p{p}', 'ms', False, 1, 'wall time of a frame by itself') for p in PERCENTILES},
     'fps': Metric('frames per second', '1/s', True, 1, 'from the median time of a frame'),
     'cpu_ms': Metric('CPU time', 'ms', False, 1, 'of a frame, all threads, mean'),
     'gpu_ms': Metric('GPU time', 'ms', False, 2, 'of a frame, mean'),

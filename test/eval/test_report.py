@@ -274,7 +274,7 @@ def test_the_page_starts_with_notes_then_verdict_then_table(pictures):
     assert re.search(r'<td class="over">39</td>\n<td class="best">[\d.]+<br><small>[\d.]+ to [\d.]+</small></td>', told)
     text = render(evaluation(truth=False, frames=20), [])
     assert 'inliers: ours fp16 less the others' in text
-    order = [text.index(part) for part in ('no ground truth', 'the better two-view model', '<table>', 'What ran', 'Details')]
+    order = [text.index(part) for part in ('no ground truth', 'ours fp16: inliers ', '<table>', 'What ran', 'Details')]
     assert order == sorted(order)
     assert all(before.endswith('<div class="scroll">\n') for before in text.split('<table>')[:-1]), 'an edge shows that it is wider'
     assert re.search(r'\.scroll \{ [^}]*var\(--shade\)', text)
