@@ -28,6 +28,7 @@ BLOCK = re.compile(r'<!-- figures: ([\w/-]+) -->\n(?:(?!<!-- figures).*\n)*?<!--
 CELL = re.compile(r'<!-- figure: (\w[^>]*?) -->.*?<!-- end -->')
 REFERENCE = re.compile(r'\{([^{}]+)\}')
 KEPT = ('name', 'ours', 'summary', 'intervals', 'deviation_histogram')  # of a matcher of a report
+GPU_STAGES = ('extract', 'match', 'place', 'together')
 DIGITS = 6  # significant, of what is kept of a report
 
 
@@ -152,6 +153,13 @@ def _of_device(content: Mapping[str, Any]) -> Table:
     return _percentiles(content, {name: values for name, values in content['device'].items() if name != 'prediction'}, 3)
 
 
+def _of_devices(content: Mapping[str, Any]) -> Table:
+    """Medians of several runs of `benchmark device`, each named by its model and its multiprocessors."""
+    runs = {name: document(file) for name, file in content['devices'].items()}
+    rows = [[*name.split(', '), *(f'{np.median(run["device"][stage]):.3f}' for stage in GPU_STAGES)] for name, run in runs.items()]
+    return Table(['model', 'multiprocessors', *GPU_STAGES], rows, 2, _origin(next(iter(runs.values()))))
+
+
 def _of_node(content: Mapping[str, Any]) -> Table:
     node = content['node']
     return _percentiles(content, {'the matcher': node['latency_ms'], 'the matcher with depth': node['depth']['latency_ms'],
@@ -170,7 +178,7 @@ def _origin(content: Mapping[str, Any]) -> str:
 
 
 KINDS: dict[str, Callable[[Mapping[str, Any]], Table]] = {
-    'rows': _of_rows, 'reports': _of_reports, 'means': _of_means, 'stages': _of_stages, 'device': _of_device, 'node': _of_node,
+    'rows': _of_rows, 'reports': _of_reports, 'means': _of_means, 'stages': _of_stages, 'device': _of_device, 'devices': _of_devices, 'node': _of_node,
     'homographies': _of_homographies, 'turns': _of_turns, 'runs': _of_runs}
 
 
