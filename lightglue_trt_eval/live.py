@@ -44,7 +44,7 @@ def evaluate_live(recording: Recording, config: MatcherConfig, scene: Scene, est
         backend = got.diagnostics.get('backend', 'unknown')
         description = f'the node over DDS at {rate:g} times the recorded pace: {backend}'
         depth_score = None if depth is None or scene.intrinsics is None else DepthScore(scene.intrinsics)
-        score = MethodScore('ours live', description, True, scene, estimator, depth=depth_score)
+        score = MethodScore(MatcherResult('ours live', description, True), scene, estimator, depth=depth_score)
         shared = _score_clouds((pickle.load(file) for _ in got.arrivals), score, scene, offline)
     result = score.finish()
     result.latency_ms = [value for value in got.latency_ms if np.isfinite(value)]

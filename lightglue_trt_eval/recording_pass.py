@@ -140,9 +140,10 @@ class RecordingPass:
         the prediction that our other methods are compared with.
         """
         self.covered = 0
-        scores = [MethodScore(each.name, each.description, each.ours, self._scene, self._estimator, drawn=number == 0,
-                              depth=None if self._depths is None or not each.ours else DepthScore(self._depths.camera))
-                  for number, each in enumerate(methods)]
+        results = [MatcherResult(each.name, each.description, each.ours, engine=each.engine) for each in methods]
+        scores = [MethodScore(result, self._scene, self._estimator, drawn=number == 0,
+                              depth=None if self._depths is None or not result.ours else DepthScore(self._depths.camera))
+                  for number, result in enumerate(results)]
         runs = [MethodRun(method, strides, self.wall) for method in methods]
         standing: Standing | None = None
         with ThreadPoolExecutor(len(runs), 'method') as threads, closing(self._shown_frames(strides)) as shown_frames:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -118,13 +117,13 @@ class EvaluationPlan:
         return [f'{name} {short(theirs.get(name, ""))}, not {short(mine.get(name, ""))}' for name in sorted({*mine, *theirs})
                 if name != 'weights' and mine.get(name) != theirs.get(name)]
 
-    def fell_back(self, descriptions: Iterable[str]) -> bool:
-        """Whether `auto` took ONNX Runtime, as what ran describes itself, where there are a GPU and engines of that shape."""
+    def fell_back(self, used: Iterable[dict[str, Any] | None]) -> bool:
+        """Whether `auto` took ONNX Runtime where there are a GPU and engines of that shape; `used` are those that ran."""
         if self.settings.get('backend') != 'auto' or not self.installed.gpu:
             return False
-        shapes = [re.search(r'^ONNX Runtime .* (\d+)x(\d+), K = (\d+)', each) for each in descriptions]
-        engines = [f'-{shape[2]}x{shape[1]}-k{shape[3]}-fp' for shape in shapes if shape]
-        return any(each in name for each in engines for name in self.contents)
+        shapes = [f'-{each["image_height"]}x{each["image_width"]}-k{each["max_keypoints"]}-fp' for each in used
+                  if each is not None and each['backend'] == 'onnxruntime']
+        return any(shape in name for shape in shapes for name in self.contents)
 
     def key(self, fingerprint: str) -> str:
         """sha256 of all that a result depends on; weights and files count by what is in them, not by where they are."""

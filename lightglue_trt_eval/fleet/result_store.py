@@ -58,7 +58,7 @@ def facts_of(report: dict[str, Any], seconds: float) -> dict[str, Any]:
     return {'recording': {name: value for name, value in report['recording'].items() if name != 'path'},
             'strides': report['strides'], 'notes': report['notes'], 'seconds': round(seconds, 1),
             'matchers': [{'name': matcher['name'], 'description': matcher['description'], 'ours': matcher['ours'],
-                          'summary': matcher['summary'],
+                          'engine': matcher.get('engine'), 'summary': matcher['summary'],
                           'pairs': {stride: len(columns['frame']) for stride, columns in matcher['pairs'].items()}}
                          for matcher in report['matchers']]}
 

@@ -66,7 +66,7 @@ class FleetRun:
         new: dict[str, RecordingRef] = {}  # by fingerprint
         for sha256, (first, *others) in by_print.items():
             facts = self._store.get(self._plan.key(sha256))
-            if facts is not None and not self._plan.fell_back(each['description'] for each in facts['matchers']):
+            if facts is not None and not self._plan.fell_back(each.get('engine') for each in facts['matchers']):
                 done[first.url] = self._row(first, sha256, facts)
             else:
                 new[sha256] = first

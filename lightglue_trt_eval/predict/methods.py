@@ -58,6 +58,8 @@ class OurMethod:
         self.name, self._networks, self._mask = name, networks, mask
         self._config = dataclasses.replace(config, reference='previous', max_gap_s=NEVER_S)
         self.description = f'{networks.description}, {settings_in_words(config)}, {_opencv()}'
+        self.engine = {'backend': networks.backend_name, 'image_height': networks.spec.image_height,
+                       'image_width': networks.spec.image_width, 'max_keypoints': networks.spec.max_keypoints}
 
     def stream(self, camera: int = 0) -> _OurStream:
         """A new sequence of frames; each stride has one. Only those of one `camera` share features where a backend has few."""
@@ -92,7 +94,7 @@ class Baseline:
     The mask is grown by `mask_margin` pixels of the image. Used by one thread at a time.
     """
 
-    ours = False
+    ours, engine = False, None
 
     def __init__(self, key: str, features: int, mask: Mask | None = None, mask_margin: float = 0.0) -> None:
         self._key, self._features, self._mask, self._mask_margin = key, features, mask, mask_margin

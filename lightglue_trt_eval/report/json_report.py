@@ -53,7 +53,8 @@ def as_text(value: dict[str, Any]) -> bytes:
 
 def _matcher(matcher: MatcherResult, strides: tuple[int, ...]) -> dict[str, Any]:
     summary = {str(stride): matcher.summary(stride) for stride in strides}
-    return {'name': matcher.name, 'description': matcher.description, 'ours': matcher.ours, 'summary': summary,
+    return {'name': matcher.name, 'description': matcher.description, 'ours': matcher.ours, 'engine': matcher.engine,
+            'summary': summary,
             'intervals': {str(stride): intervals_of(matcher.intervals(stride)) for stride in strides},
             'stage_ms': {stage: {**{f'p{p}': float(np.percentile(values, p)) for p in PERCENTILES if values},
                                  'values': [round(value, 3) for value in values]} for stage, values in matcher.stage_ms.items()},

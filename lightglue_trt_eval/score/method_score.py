@@ -26,10 +26,10 @@ WORST = 5  # pairs that are kept
 class MethodScore:
     """Scores pair after pair of one method; `finish` gives its MatcherResult."""
 
-    def __init__(self, name: str, description: str, ours: bool, scene: Scene, estimator: PoseEstimator, drawn: bool = True,
+    def __init__(self, result: MatcherResult, scene: Scene, estimator: PoseEstimator, drawn: bool = True,
                  depth: DepthScore | None = None) -> None:
-        """`drawn`: keep the images of its worst pairs. The figures of `depth` join the others."""
-        self.result, self._drawn, self.depth = MatcherResult(name, description, ours), drawn, depth
+        """`result` gets the scores. `drawn`: keep the images of its worst pairs. The figures of `depth` join the others."""
+        self.result, self._drawn, self.depth = result, drawn, depth
         self._scene, self._estimator = scene, estimator
         self._tracks, self._odometry = TrackLengths(), TwoViewOdometry('unit' if scene.poses is None else 'truth')
         self._chain: list[int] = []  # frames that the pairs of stride 1 joined

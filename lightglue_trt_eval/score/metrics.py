@@ -253,6 +253,7 @@ class MatcherResult:
     figures: dict[str, float] = field(default_factory=dict)  # more of METRICS: dropped
     deviation_histogram: NDArray[np.int64] | None = None  # stride 1: counts between DEVIATION_EDGES; None without covariances
     tracks_ended: list[tuple[int, int]] = field(default_factory=list)  # by pair in time: the sum of their lengths, their number
+    engine: dict[str, Any] | None = None  # of our methods offline: backend, image_height, image_width, max_keypoints
     _intervals: dict[int, dict[str, ConfidenceInterval]] = field(default_factory=dict, repr=False)
 
     def summary(self, stride: int = 1) -> dict[str, float]:

@@ -13,6 +13,7 @@ from ..core.config import EngineSpec
 from ..core.geometry import Size, resize_taps, unit_of
 from ..core.refinement import Refined, levels_for, patches
 from ..core.types import Float32, Int32
+from ..networks.engine_tensors import KEYPOINTS
 from ..utils.errors import EngineError
 from .cuda import LANES, THREADS, WARPS, Addressed, Cuda, DeviceMask, DevicePointer
 from .gpu_geometry import DeviceLens
@@ -82,7 +83,7 @@ class GpuRefinement:
         cuda.send(self.searched)
         if matches is None:
             cuda.send(self._matches)
-        matched = pair[1].tensors['keypoints'], matches or self._matches, self._count
+        matched = pair[1].tensors[KEYPOINTS], matches or self._matches, self._count
         cuda.launch('choose_sources', 1, (THREADS, 1), camera.settings, self.points, *matched, self._sources)
         images, rows = (camera.pyramids[slot.index][0] for slot in pair), 2 * self._count
         cuda.launch('refine', -(-rows // WARPS), (LANES, WARPS), camera.settings, self._sources, *images, height, width,

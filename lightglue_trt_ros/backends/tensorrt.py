@@ -24,6 +24,7 @@ from ..core.early_exit import EarlyExits
 from ..core.refinement import Refined
 from ..core.score_calibration import UNCALIBRATED, ScoreCalibration
 from ..core.types import NOT_FINITE, Features, Float32, Int32, Matches, Thresholds, UInt8
+from ..networks import engine_tensors as names
 from ..utils.errors import EngineError, clear_frames
 from .cuda import Addressed, Cuda, DeviceMask, Graph, Staged
 from .gpu_geometry import GpuGeometry
@@ -128,10 +129,10 @@ class TensorRTBackend:
         copy = KeptDeviceFeatures(kept)
         self._kept.add(kept)
         weakref.finalize(copy, self._let_go, kept).atexit = False
-        for name in ('keypoints', 'scores'):
+        for name in (names.KEYPOINTS, names.SCORES):
             np.copyto(kept.staged[name].array, slot.on_host(name))
-        descriptors = slot.tensors['descriptors']
-        self.cuda.receive(kept.staged['descriptors']._replace(address=descriptors.address))
+        descriptors = slot.tensors[names.DESCRIPTORS]
+        self.cuda.receive(kept.staged[names.DESCRIPTORS]._replace(address=descriptors.address))
         self.cuda.synchronize()
         for each in kept.staged.values():
             self.cuda.send(each)
@@ -220,7 +221,7 @@ class TensorRTBackend:
         return self._image
 
     def _matches(self, layers: int, finite: bool, confident: float = math.nan) -> Matches:
-        matches, scores = (self._matcher.results[name].array.copy() for name in ('matches0', 'scores'))
+        matches, scores = (self._matcher.results[name].array.copy() for name in (names.MATCHES, names.MATCH_SCORES))
         note, self._note = '; '.join(filter(None, (self._note, '' if finite else NOT_FINITE))), ''
         return Matches(matches, scores, layers, note, confident, finite)
 
@@ -231,12 +232,11 @@ class TensorRTBackend:
         self._matcher = StagedMatcher(cuda, self.spec.max_keypoints, self.early_exits, self._engines)
         self._refiner = GpuRefinement(cuda, self.spec, SLOTS)
         self._geometry = GpuGeometry(cuda, self.spec.max_keypoints)
-        self._maps = {name: cuda.device(*self._extractor.tensor(name)) for name in ('logits', 'dense')}
-        count = self.spec.max_keypoints
-        self._features: dict[str, TensorType] = {
-            'keypoints': ((count, 2), np.dtype(np.float32)), 'scores': ((count,), np.dtype(np.float32)),
-            'descriptors': next(each.tensor('descriptors0') for each in self._engines.values() if each.has('descriptors0'))}
-        (_, channels), dtype = self._features['descriptors']
+        self._maps = {name: cuda.device(*self._extractor.tensor(name)) for name in (names.LOGITS, names.DENSE)}
+        descriptors = names.of_pair(names.DESCRIPTORS)[0]
+        (_, channels), dtype = next(each.tensor(descriptors) for each in self._engines.values() if each.has(descriptors))
+        types = names.frame_types(self.spec.max_keypoints, channels, dtype)
+        self._features: dict[str, TensorType] = {name: (kind.shape, np.dtype(kind.dtype)) for name, kind in types.items()}
         shapes = (self._extractor.tensor(name)[0] for name in self._maps)
         self._selection = GpuSelection(cuda, self.spec, channels, dtype, *shapes)
         self._image = cuda.staged(*self._extractor.tensor('image'))
@@ -251,6 +251,8 @@ class TensorRTBackend:
         So no frame of it costs more than the others. Of a camera of another size the first two frames capture theirs.
         """
         image, count = np.zeros(self._image.array.shape, np.uint8), self.spec.max_keypoints
+        for mark in self._marks.values():  # no time is known of a stage that has not run yet
+            self.cuda.mark(mark)
         for at_zero in (False, True):
             self._matcher.set_thresholds(Thresholds(at_zero=at_zero))
         pair = [self.extract_frame(image) for _ in range(2)]
@@ -283,10 +285,10 @@ class TensorRTBackend:
         self.cuda.receive(self._refiner.covariances)
 
     def _correspond(self, pair: Pair, camera: Camera) -> None:
-        refiner, matches, scores = self._refiner, self._matcher.results['matches0'], self._matcher.results['scores']
+        refiner, matches, scores = self._refiner, self._matcher.results[names.MATCHES], self._matcher.results[names.MATCH_SCORES]
         refiner.enqueue(pair, camera, matches)
         self._geometry.enqueue(camera.geometry_settings, camera.lens.staged, camera.mask.staged, refiner.points, refiner.searched,
-                               pair[1].tensors['keypoints'], matches, scores, refiner.refined, refiner.covariances)
+                               pair[1].tensors[names.KEYPOINTS], matches, scores, refiner.refined, refiner.covariances)
 
     def _run(self, key: Key, work: Callable[[Key], None], alike: Callable[[], Iterable[Key]]) -> None:
         """Launch the graph of `key`. At the first run enqueue its `work` plainly, and capture all keys that are `alike`.
@@ -314,7 +316,7 @@ class TensorRTBackend:
 
     def _enqueue_extract(self, slot: Slot, upload: Callable[[Slot], Addressed]) -> None:
         self._extractor.enqueue({'image': upload(slot), **self._maps}, self.cuda.stream)
-        self._selection.enqueue(self._maps['logits'], self._maps['dense'], self._mask.staged, **slot.tensors)
+        self._selection.enqueue(self._maps[names.LOGITS], self._maps[names.DENSE], self._mask.staged, **slot.tensors)
         for staged in slot.staged.values():
             self.cuda.receive(staged)
 

@@ -12,14 +12,14 @@ import numpy as np
 
 from ..core.early_exit import EARLY_MATCH_SCORE, EarlyExits, stops
 from ..core.types import Float32, Thresholds
+from ..networks import engine_tensors as names
 from ..utils.errors import DeviceMemoryError, EngineError
 from .cuda import Addressed, Cuda, Staged
 from .gpu_lightglue import GpuAssignment, GpuAttention, GpuConfidence
 
 KEPT = -1  # index of slots for features that are kept
-SCALARS = ('match_threshold', 'detection_threshold')
 # among engines, of which the first has the largest
-SHARED = ('cosines', 'sines', 'projected', 'attended', 'tokens', 'final', 'matchability')
+SHARED = (*names.ROTATION, names.PROJECTED, names.ATTENDED, names.TOKENS, names.FINAL, names.MATCHABILITY)
 
 TensorType: TypeAlias = 'tuple[tuple[int, ...], np.dtype[Any]]'  # shape, dtype
 Launch = Callable[[int, int], None]  # stages first to last, and the assignment of the last
@@ -63,10 +63,10 @@ class Slot:
     def __init__(self, cuda: Cuda, index: int, features: Mapping[str, TensorType], kept: bool = False) -> None:
         """`features` are keypoints, scores and descriptors. Graphs are captured by `index`: kept slots have KEPT, and none."""
         self.index, self.ready, self._cuda = index, cuda.event(), cuda  # the event is None once the slot is closed
-        self.staged = {name: cuda.staged(*kind) for name, kind in features.items() if kept or name != 'descriptors'}
+        self.staged = {name: cuda.staged(*kind) for name, kind in features.items() if kept or name != names.DESCRIPTORS}
         self.tensors: dict[str, Addressed] = dict(self.staged)
         if not kept:
-            self.tensors['descriptors'] = cuda.device(*features['descriptors'])
+            self.tensors[names.DESCRIPTORS] = cuda.device(*features[names.DESCRIPTORS])
         self.camera: Any = None  # that took the frame, where its pyramid lies on the device too
 
     def close(self) -> None:
@@ -89,11 +89,11 @@ class DeviceFeatures:
 
     @property
     def keypoints(self) -> Float32:
-        return self.slot.on_host('keypoints')
+        return self.slot.on_host(names.KEYPOINTS)
 
     @property
     def scores(self) -> Float32:
-        return self.slot.on_host('scores')
+        return self.slot.on_host(names.SCORES)
 
 
 class KeptDeviceFeatures(DeviceFeatures):
@@ -101,7 +101,7 @@ class KeptDeviceFeatures(DeviceFeatures):
 
     @property
     def descriptors(self) -> Float32:
-        return self.slot.on_host('descriptors')
+        return self.slot.on_host(names.DESCRIPTORS)
 
 
 def load_engines(tensorrt: Any, plans: Mapping[str, bytes], cuda: Cuda) -> dict[str, Engine]:
@@ -139,15 +139,15 @@ class StagedMatcher:
         early = (*((BEFORE,) if early_exits.at_zero else ()), *range(len(self._layers) - 1))
         self._heads = {stage: engines[name] for stage, name in zip(early, early_exits.heads, strict=True)}
         first, last, exits = self._engines[0], self._engines[-1], len(self._layers) - 1
-        self._states = [cuda.device(*first.tensor('next_state')) for _ in range(exits + own_attention)]
+        self._states = [cuda.device(*first.tensor(names.NEXT_STATE)) for _ in range(exits + own_attention)]
         self._confidences = [cuda.staged((2,), np.float32) for _ in range(exits)]
-        self._scalars = {at_zero: {name: cuda.staged((1,), np.float32) for name in SCALARS} for at_zero in (False, True)}
-        self.results = {'matches0': cuda.staged((count,), np.int32), 'scores': cuda.staged((count,), np.float32)}
+        self._scalars = {at_zero: {name: cuda.staged((1,), np.float32) for name in names.THRESHOLDS} for at_zero in (False, True)}
+        self.results = {name: cuda.staged(kind.shape, kind.dtype) for name, kind in names.result_types(count).items()}
         self._shared: dict[str, Addressed] = {}
         for engine, name in itertools.product(self._engines, SHARED):
             if name not in self._shared and engine.has(name):
                 self._shared[name] = cuda.device(*engine.tensor(name))
-        (_, _, width), dtype = last.tensor('final') if last.has('final') else ((2, count, 0), np.float16)
+        (_, _, width), dtype = last.tensor(names.FINAL) if last.has(names.FINAL) else ((2, count, 0), np.float16)
         self._assignment = GpuAssignment(cuda, count, width, dtype) if width else None
         self._confidence = GpuConfidence(cuda, count, early_exits.ends[-1], dtype) if exits else None
         self._attention = GpuAttention(cuda, count, width) if own_attention else None
@@ -204,16 +204,15 @@ class StagedMatcher:
             tensors = self._tensors(pair, stage)
             self._enqueue_stage(stage, tensors)
             if self._confidence is not None and stage < len(self._confidences):
-                self._confidence.enqueue(self._layers[stage], tensors['tokens'], (tensors['scores0'], tensors['scores1']),
-                                         tensors['detection_threshold'], self._confidences[stage])
+                self._confidence.enqueue(self._layers[stage], tensors[names.TOKENS], _scores(tensors),
+                                         tensors[names.DETECTION_THRESHOLD], self._confidences[stage])
                 self.cuda.receive(self._confidences[stage])
         tensors = self._tensors(pair, last + 1, at_zero=last == BEFORE)
         if last in self._heads:
             self._heads[last].enqueue(tensors, self.cuda.stream)
         if self._assignment is not None:
-            names = 'final', 'matchability', 'detection_threshold', 'match_threshold', 'matches0', 'scores'
-            final, matchability, *rest = (tensors[name] for name in names)
-            self._assignment.enqueue(final, matchability, (tensors['scores0'], tensors['scores1']), *rest,
+            rest = (tensors[name] for name in (names.DETECTION_THRESHOLD, names.MATCH_THRESHOLD, names.MATCHES, names.MATCH_SCORES))
+            self._assignment.enqueue(tensors[names.FINAL], tensors[names.MATCHABILITY], _scores(tensors), *rest,
                                      least=EARLY_MATCH_SCORE if last in self._heads else 0.0)
         for result in self.results.values():
             self.cuda.receive(result)
@@ -222,15 +221,15 @@ class StagedMatcher:
         if self._attention is None:
             self._engines[stage].enqueue(tensors, self.cuda.stream)
             return
-        projected, attended = tensors['projected'], tensors['attended']
+        projected, attended = tensors[names.PROJECTED], tensors[names.ATTENDED]
         first, end = self.early_exits.spans[stage]
         if first == 0:
             self._engines[0].enqueue(tensors, self.cuda.stream)
-        state = tensors['state' if first else 'next_state']
+        state = tensors[names.STATE if first else names.NEXT_STATE]
         for layer in range(first, end):
-            self._attention.enqueue_self(projected, tensors['cosines'], tensors['sines'], state, attended)
+            self._attention.enqueue_self(projected, tensors[names.COSINES], tensors[names.SINES], state, attended)
             self._engines[1 + 2 * layer].enqueue(tensors, self.cuda.stream)
-            state = tensors['next_state']
+            state = tensors[names.NEXT_STATE]
             self._attention.enqueue_cross(projected, state, attended)
             self._engines[2 + 2 * layer].enqueue(tensors, self.cuda.stream)
 
@@ -247,7 +246,7 @@ class StagedMatcher:
         if wanted == self._set.get(thresholds.at_zero):
             return
         self.cuda.synchronize()  # the staging arrays may still be on their way
-        for name, value in zip(SCALARS, wanted, strict=True):
+        for name, value in zip(names.THRESHOLDS, wanted, strict=True):
             scalars[name].array[0] = value
             self.cuda.send(scalars[name])
         self._set[thresholds.at_zero] = wanted
@@ -267,12 +266,18 @@ class StagedMatcher:
     def _tensors(self, pair: tuple[Slot, Slot], stage: int, *, at_zero: bool = False) -> dict[str, Addressed]:
         """Everything that `stage`, or the assignment before it, may read and write."""
         tensors: dict[str, Addressed] = {**self._shared, **self._scalars[at_zero], **self.results}
-        tensors |= {f'{name}{side}': tensor for side, slot in enumerate(pair) for name, tensor in slot.tensors.items()}
+        tensors |= {names.of_pair(name)[side]: tensor for side, slot in enumerate(pair) for name, tensor in slot.tensors.items()}
         if 0 < stage <= len(self._states):
-            tensors['state'] = self._states[stage - 1]
+            tensors[names.STATE] = self._states[stage - 1]
         if stage < len(self._states):
-            tensors['next_state'] = self._states[stage]
+            tensors[names.NEXT_STATE] = self._states[stage]
         return tensors
+
+
+def _scores(tensors: Mapping[str, Addressed]) -> tuple[Addressed, Addressed]:
+    """The detection scores of both images."""
+    first, second = names.of_pair(names.SCORES)
+    return tensors[first], tensors[second]
 
 
 def _finite(confidence: Staged) -> bool:

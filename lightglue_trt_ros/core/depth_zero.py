@@ -7,6 +7,8 @@ tried again at once.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -79,4 +81,5 @@ def change(before: Float32, after: Float32) -> float:
     first, second, squares = first[apart], second[apart], squares[apart]
     along = np.einsum('ij,ij->i', first, second) / squares
     across = (first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0]) / squares
-    return float(np.hypot(np.median(along) - 1, np.median(across)))
+    middle = len(along) // 2
+    return math.hypot(np.partition(along, middle)[middle] - 1, np.partition(across, middle)[middle])

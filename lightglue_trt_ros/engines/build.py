@@ -16,6 +16,7 @@ from ..core.config import EngineSpec
 from ..core.early_exit import EarlyExits
 from ..core.types import UInt8
 from ..networks.architecture import EXTRACTOR
+from ..networks.engine_tensors import DENSE, LOGITS
 from ..networks.models import Model
 from ..networks.weights import Weights
 from ..utils.console import print_table, progress
@@ -206,7 +207,7 @@ def _build_plans(job: _Job, draft: Draft) -> dict[str, Plan]:
     target = None if job.machine.present else int('{}{}'.format(*job.machine.compute_capability))
     for network, graph in job.graphs.items():
         precision = job.precision_of(network)
-        maps = ('logits', 'dense') if network == EXTRACTOR and precision == 'fp16' else ()
+        maps = (LOGITS, DENSE) if network == EXTRACTOR and precision == 'fp16' else ()
         options = replace(job.order.options, target_sm=target, timing_cache=cache, channels_last=maps)
         logger.info(f'building {network} {precision}')
         with progress(f'building {network} {precision}') as bar:

@@ -27,7 +27,7 @@ from .weights import content_sha256
 
 KEEP = int(os.environ.get('LIGHTGLUE_TRT_KEPT_GRAPHS', '4'))  # files, those used last: 53 MB each for the published widths in FP32
 _ROOM = Path(__file__).parent
-_WRITERS = ('architecture', 'e4m3', 'fp8_calibration', 'fp8_rounding', 'graph_cache', 'lightglue', 'superpoint',
+_WRITERS = ('architecture', 'e4m3', 'engine_tensors', 'fp8_calibration', 'fp8_rounding', 'graph_cache', 'lightglue', 'superpoint',
             'typed_onnx', 'weight_folding')
 CODE = (*(_ROOM / f'{name}.py' for name in _WRITERS), _ROOM.parent / 'core' / 'early_exit.py')
 

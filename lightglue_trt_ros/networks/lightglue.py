@@ -12,6 +12,7 @@ from spox import Tensor, Var, argument, build
 from ..core.config import EngineSpec
 from ..core.early_exit import EARLY_MATCH_SCORE, EarlyExits, confidence_threshold
 from ..utils.errors import ConfigError
+from . import engine_tensors as names
 from .architecture import HEAD_DIM
 from .fp8_calibration import Calibration, member
 from .fp8_rounding import Rounding, check
@@ -108,51 +109,54 @@ class _LightGlue:
         outputs: dict[str, Var] = {}
         if first == 0:
             x, rotation = self.begin(inputs)
-            outputs = dict(zip(('cosines', 'sines'), rotation, strict=True))
+            outputs = dict(zip(names.ROTATION, rotation, strict=True))
         else:
-            inputs |= self._inputs('state', 'cosines', 'sines')
-            x, rotation = inputs['state'], (inputs['cosines'], inputs['sines'])
+            inputs |= self._inputs(names.STATE, *names.ROTATION)
+            x, rotation = inputs[names.STATE], (inputs[names.COSINES], inputs[names.SINES])
         bias = self.attention_bias(self.valid(inputs)) if self.mask_attention else None
         for layer in range(first, end):
             x = self.self_attend(layer, x, rotation, bias)
             x = self.cross_attend(layer, x, None if bias is None else self.swap(bias))
         if end == self.layers:
             return self._assigned(inputs, end, x, log_assignment) if assigned else self._model(inputs, self.projections(end, x))
-        exits = {'confidence': self.confident(end - 1, x, self.valid(inputs))} if assigned else {'tokens': self.tokens(end - 1, x)}
-        return self._model(inputs, outputs | {'next_state': x} | exits)
+        exits = {'confidence': self.confident(end - 1, x, self.valid(inputs))} if assigned else \
+            {names.TOKENS: self.tokens(end - 1, x)}
+        return self._model(inputs, outputs | {names.NEXT_STATE: x} | exits)
 
     def head(self, end: int, *, assigned: bool = True) -> onnx.ModelProto:
         """The assignment after `end` layers, without matches below EARLY_MATCH_SCORE, which are more often wrong there."""
-        inputs = self._inputs('state') if end else self._inputs('descriptors0', 'descriptors1')
-        x = inputs['state'] if end else self.stack(*inputs.values())
+        inputs = self._inputs(*([names.STATE] if end else names.of_pair(names.DESCRIPTORS)))
+        x = inputs[names.STATE] if end else self.stack(*inputs.values())
         return self._assigned(inputs, end, x) if assigned else self._model(inputs, self.projections(end, x))
 
     def start(self) -> onnx.ModelProto:
         """The part before the first attention."""
         inputs: dict[str, Var] = {}
         x, (cosines, sines) = self.begin(inputs)
-        outputs = {'next_state': x, 'cosines': cosines, 'sines': sines, 'projected': self.projected(0, 'self', x)}
+        outputs = {names.NEXT_STATE: x, names.COSINES: cosines, names.SINES: sines,
+                   names.PROJECTED: self.projected(0, 'self', x)}
         return self._model(inputs, outputs)
 
     def block(self, layer: int, name: str, an_exit: bool = False) -> onnx.ModelProto:
         """The part between a layer's 'self' or 'cross' attention and the next one, with the tokens where it may stop."""
-        op, inputs = self.op, self._inputs('attended')
-        attended = inputs['attended']
+        op, inputs = self.op, self._inputs(names.ATTENDED)
+        attended = inputs[names.ATTENDED]
         x = op.slice(attended, *(op.const(np.array([bound])) for bound in (0, self.net.width, 2)))
         x = self.feed_forward(layer, name, x, attended)
         if name == 'self':
-            return self._model(inputs, {'next_state': x, 'projected': self.projected(layer, 'cross', x)})
+            return self._model(inputs, {names.NEXT_STATE: x, names.PROJECTED: self.projected(layer, 'cross', x)})
         if layer + 1 == self.layers:
             return self._model(inputs, self.projections(self.layers, x))
-        outputs = {'next_state': x, 'projected': self.projected(layer + 1, 'self', x)}
-        return self._model(inputs, outputs | ({'tokens': self.tokens(layer, x)} if an_exit else {}))
+        outputs = {names.NEXT_STATE: x, names.PROJECTED: self.projected(layer + 1, 'self', x)}
+        return self._model(inputs, outputs | ({names.TOKENS: self.tokens(layer, x)} if an_exit else {}))
 
     def begin(self, inputs: dict[str, Var]) -> tuple[Var, tuple[Var, Var]]:
         """The first state, and cosines and sines of the positions; the features join `inputs`."""
-        inputs |= self._inputs('keypoints0', 'keypoints1', 'descriptors0', 'descriptors1')
-        x = self.stack(inputs['descriptors0'], inputs['descriptors1'])
+        keypoints, descriptors = names.of_pair(names.KEYPOINTS), names.of_pair(names.DESCRIPTORS)
+        inputs |= self._inputs(*keypoints, *descriptors)
+        x = self.stack(*(inputs[name] for name in descriptors))
         x = x if self.net.project is None else self.rounding.linear(x, self.net.project)
-        return x, self.encode_positions(self.stack(inputs['keypoints0'], inputs['keypoints1']))
+        return x, self.encode_positions(self.stack(*(inputs[name] for name in keypoints)))
 
     def projected(self, layer: int, name: str, x: Var) -> Var:
         """All that an attention takes, by one product: see `lightglue_engines`."""
@@ -165,28 +169,22 @@ class _LightGlue:
         """Inputs of the assignment after `end` layers: the matchability's FP32 logits without their last axis."""
         head = self.net.head_after(end)
         matchability = self.op.squeeze(self.typed.exact(self.rounding.linear(x, head.matchability)), self.op.const(np.array([2])))
-        return {'final': self.rounding.linear(x, head.final), 'matchability': matchability}
+        return {names.FINAL: self.rounding.linear(x, head.final), names.MATCHABILITY: matchability}
 
     def _assigned(self, inputs: dict[str, Var], end: int, x: Var, log_assignment: bool = False) -> onnx.ModelProto:
         valid = self.valid(inputs)
-        inputs |= self._inputs('match_threshold')
+        inputs |= self._inputs(names.MATCH_THRESHOLD)
         assignment = self.assign(end, x, valid)
-        threshold = inputs['match_threshold']
+        threshold = inputs[names.MATCH_THRESHOLD]
         if end < self.layers:
             threshold = self.op.max([threshold, self.op.const(np.float32(EARLY_MATCH_SCORE))])
         matches, scores = self.filter_matches(assignment, valid, threshold, self.spec.max_keypoints)
-        outputs = {'matches0': matches, 'scores': scores}
+        outputs = {names.MATCHES: matches, names.MATCH_SCORES: scores}
         return self._model(inputs, outputs | ({'log_assignment': assignment} if log_assignment else {}))
 
-    def _inputs(self, *names: str) -> dict[str, Var]:
-        k, dtype = self.spec.max_keypoints, self.typed.dtype
-        rotation, scalar = Tensor(dtype, (2, 1, k, HEAD_DIM)), Tensor(np.float32, ())
-        descriptors, state, attended = (Tensor(dtype, shape) for shape in (
-            (k, self.net.descriptors), (2, k, self.net.width), (2, k, 2 * self.net.width)))
-        types = {'keypoints': Tensor(np.float32, (k, 2)), 'descriptors': descriptors, 'scores': Tensor(np.float32, (k,)),
-                 'state': state, 'attended': attended, 'cosines': rotation, 'sines': rotation, 'match_threshold': scalar,
-                 'detection_threshold': scalar}
-        return {name: argument(types[name.rstrip('01')]) for name in names}
+    def _inputs(self, *wanted: str) -> dict[str, Var]:
+        types = names.matcher_input_types(self.spec.max_keypoints, self.net.width, self.net.descriptors, self.typed.dtype)
+        return {name: argument(Tensor(*types[name])) for name in wanted}
 
     def _model(self, inputs: dict[str, Var], outputs: dict[str, Var]) -> onnx.ModelProto:
         outputs |= {f'inputs.{name}': var for name, var in self.rounding.observed.items()}
@@ -243,12 +241,12 @@ class _LightGlue:
         """Log of the soft partial assignment after `end` layers, FP32 (K, K) (equation 6 of the paper)."""
         op = self.op
         projections = self.projections(end, x)
-        m0, m1 = self.unstack(projections['final'])
+        m0, m1 = self.unstack(projections[names.FINAL])
         similarity = self.typed.exact(op.matmul(m0, op.transpose(m1, perm=[1, 0])))
         valid0, valid1 = self.unstack(valid)
         both = op.and_(op.unsqueeze(valid0, op.const(np.array([1]))), op.unsqueeze(valid1, op.const(np.array([0]))))
         similarity = op.where(both, similarity, op.const(np.float32(MASKED)))
-        certainty0, certainty1 = self.unstack(op.neg(op.softplus(op.neg(projections['matchability']))))  # log of the sigmoid
+        certainty0, certainty1 = self.unstack(op.neg(op.softplus(op.neg(projections[names.MATCHABILITY]))))  # log of the sigmoid
         certainty = op.add(op.unsqueeze(certainty0, op.const(np.array([1]))), op.unsqueeze(certainty1, op.const(np.array([0]))))
         return op.add(op.add(op.log_softmax(similarity, axis=1), op.log_softmax(similarity, axis=0)), certainty)
 
@@ -289,8 +287,9 @@ class _LightGlue:
 
     def valid(self, inputs: dict[str, Var]) -> Var:
         """(2, K): the rows that are keypoints, by what joins `inputs` for it."""
-        inputs |= self._inputs('scores0', 'scores1', 'detection_threshold') if 'scores0' not in inputs else {}
-        return self.stack(*(self.op.greater(inputs[f'scores{side}'], inputs['detection_threshold']) for side in (0, 1)))
+        scores = names.of_pair(names.SCORES)
+        inputs |= self._inputs(*scores, names.DETECTION_THRESHOLD) if scores[0] not in inputs else {}
+        return self.stack(*(self.op.greater(inputs[side], inputs[names.DETECTION_THRESHOLD]) for side in scores))
 
     def filter_matches(self, assignment: Var, valid: Var, threshold: Var, count: int) -> tuple[Var, Var]:
         """Mutual best matches of (K, K) above the threshold -> matches0 int32 (K,), scores float32 (K,)."""

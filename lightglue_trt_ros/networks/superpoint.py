@@ -12,6 +12,7 @@ import spox.opset.ai.onnx.v17 as op
 from spox import Tensor, Var, argument, build
 
 from ..core.config import EngineSpec
+from . import engine_tensors as names
 from .architecture import BLOCK, BORDER, CELL, descriptors_of
 from .typed_onnx import Typed, stamp
 from .weights import Weights
@@ -35,8 +36,8 @@ def superpoint(spec: EngineSpec, weights: Weights, *, subpixel: bool = True) -> 
     pixels, scores = net.detect(detectable)
     descriptors = net.describe(described, op.cast(pixels, to=np.float32))
     keypoints = refine(dense, pixels) if subpixel else op.cast(pixels, to=np.float32)
-    outputs = {'keypoints': keypoints, 'scores': scores, 'descriptors': descriptors}
-    return stamp(build({'image': image, 'mask': mask}, outputs), 'superpoint', spec, weights.sha256)
+    outputs = dict(zip(names.FEATURES, (keypoints, scores, descriptors), strict=True))
+    return stamp(build({names.IMAGE: image, 'mask': mask}, outputs), 'superpoint', spec, weights.sha256)
 
 
 def superpoint_maps(spec: EngineSpec, weights: Weights) -> onnx.ModelProto:
@@ -47,7 +48,7 @@ def superpoint_maps(spec: EngineSpec, weights: Weights) -> onnx.ModelProto:
     """
     net, image = _SuperPoint(spec, weights), argument(Tensor(np.uint8, spec.size))
     logits, dense = net.maps(image)
-    return stamp(build({'image': image}, {'logits': logits, 'dense': dense}), 'superpoint_maps', spec, weights.sha256)
+    return stamp(build({names.IMAGE: image}, {names.LOGITS: logits, names.DENSE: dense}), 'superpoint_maps', spec, weights.sha256)
 
 
 class _SuperPoint:

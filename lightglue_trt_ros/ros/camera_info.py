@@ -14,8 +14,8 @@ from sensor_msgs.msg import CameraInfo
 
 from ..core.cameras import Intrinsics, StereoRig, camera_info_topics, intrinsics_of, same_frame
 from ..core.geometry import Size
-from ..core.timing import FadingLog
 from ..utils.errors import BagError
+from .fading_log import FadingLog
 from .qos import OVERRIDABLE, newest
 
 INFO_OF = {'image': 'camera_info', 'depth': 'depth_camera_info'}  # topics to remap, by that of the images

@@ -17,10 +17,10 @@ from sensor_msgs.msg import CompressedImage
 from ..core.config import STRIDE, MatcherConfig
 from ..core.geometry import Size, fitting_size
 from ..core.image_check import ImageCheck, Untextured
-from ..core.timing import FrameStatistics
 from ..core.types import UInt8
 from ..utils.errors import ConfigError
 from ..utils.processes import fastdds_variable
+from .frame_statistics import FrameStatistics
 
 STRETCH = 0.05  # of the aspect ratio: a smaller change is not reported
 BLACK, WHITE = 16, 240  # mean gray values of 255, below and above

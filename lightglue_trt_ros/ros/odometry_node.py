@@ -20,7 +20,6 @@ from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 
 from ..core.cameras import Intrinsics, StereoRig
-from ..core.timing import FadingLog
 from ..core.types import Float64
 from ..datasets.poses import on_grid, quaternions_from_rotations
 from ..odometry.pose_covariance import in_fixed_axes, seen_from
@@ -29,6 +28,7 @@ from ..utils.errors import ConfigError, FrameError
 from . import diagnostics
 from .camera_info import CameraListener, RigListener
 from .clouds import matches_from_cloud
+from .fading_log import FadingLog
 from .frames import FrameTree
 from .parameters import settings_given
 from .qos import OVERRIDABLE, without_effect

@@ -25,6 +25,7 @@ from lightglue_trt_eval.predict.scene import Scene, Timeline
 from lightglue_trt_eval.predict.shared_networks import SharedNetworks
 from lightglue_trt_eval.recording_pass import BACKWARD_PAIRS, RecordingPass
 from lightglue_trt_eval.score.method_score import WORST, MethodScore
+from lightglue_trt_eval.score.metrics import MatcherResult
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
@@ -61,7 +62,7 @@ def seen(pose: np.ndarray, camera: Intrinsics = CAMERA) -> tuple[np.ndarray, np.
 class Knowing:
     """A contestant that knows the world: a frame's first four bytes are its number."""
 
-    description = 'knows'
+    description, engine = 'knows', None
 
     def __init__(self, name: str = 'knowing', noise: float = 0.0, share: float = 1.0, camera: Intrinsics = CAMERA,
                  ours: bool = True) -> None:
@@ -431,7 +432,7 @@ def test_tracks_are_those_of_the_frontend() -> None:
 def test_live_pairs_are_scored_as_what_they_are() -> None:
     world, knowing = World(10), Knowing().stream()
     scene = Scene(world.timeline(), CAMERA, true_poses(10))
-    tally = MethodScore('live', '', True, scene, estimate_relative_pose)
+    tally = MethodScore(MatcherResult('live', '', True), scene, estimate_relative_pose)
     scene.motion((0, 1), points=MatchedPoints(*(side[:200] for side in correct(0, 1))))  # as the offline pass leaves it
     for number in (0, 1, 4, 5):  # two frames were dropped in between
         sighting = knowing.process(world.decode(number), 0.0)

@@ -222,7 +222,7 @@ def test_a_copy_of_the_packages_is_another_build_when_any_code_differs(tmp_path:
 
 def test_a_result_of_the_cpu_is_not_kept_for_a_gpu_with_engines(tmp_path: Path) -> None:
     """A GPU that came is another key; one that was busy is the same, and what ran says what it was."""
-    cpu, other = 'ONNX Runtime 1.18.1 on CPU, fp32, 640x480, K = 1024, weights ours', 'SIFT, OpenCV with 1 thread'
+    cpu = {'backend': 'onnxruntime', 'image_height': 480, 'image_width': 640, 'max_keypoints': 1024}
     settings = {'backend': 'auto', 'engine_dir': str(tmp_path)}
     assert make_plan(settings, HERE).key('one') != make_plan(settings, HERE._replace(gpu='NVIDIA L4')).key('one')
     for engine_set, again in (('ours-480x640-k1024-calibration', False), ('ours-240x320-k1024-fp16', False),
@@ -230,8 +230,8 @@ def test_a_result_of_the_cpu_is_not_kept_for_a_gpu_with_engines(tmp_path: Path) 
         (tmp_path / engine_set).mkdir()
         (tmp_path / engine_set / 'manifest.json').write_text('{}')
         plan = make_plan(settings, HERE._replace(gpu='NVIDIA L4'))
-        assert plan.fell_back([cpu, other]) is again
-    assert not plan.fell_back(['TensorRT 10.3.0, fp16, 640x480, K = 1024, weights ours', other])
+        assert plan.fell_back([cpu, None]) is again
+    assert not plan.fell_back([{**cpu, 'backend': 'tensorrt'}, None])
     assert not make_plan(settings, HERE).fell_back([cpu])
     assert not make_plan({**settings, 'backend': 'tensorrt'}, HERE._replace(gpu='NVIDIA L4')).fell_back([cpu])
 

@@ -364,3 +364,26 @@ def test_features_of_others_are_refused(frames: list[np.ndarray]) -> None:
         mine = networks.extract(frames[0])
         with pytest.raises(EngineError, match='of another backend'):
             networks.match(mine, mine.features, Thresholds())
+
+
+@pytest.mark.parametrize('feature_sets', [0, 3])
+def test_each_variant_sees_the_image_that_it_corrected(frames: list[np.ndarray], feature_sets: int) -> None:
+    """Four variants of one camera hold eight sets of features: more than a GPU has room for."""
+    backend = Counting(answering(CONFIG).backend, feature_sets)
+    networks = SharedNetworks(backend, [CONFIG])
+    corrections: list[dict[str, Any]] = [{} for _ in range(4)]
+    for number, image in enumerate(frames[:4]):
+        networks.show(image, 0)
+        for darker, held in enumerate(corrections):
+            seen = image - np.minimum(image, np.uint8(8 * darker)) if darker else image
+            current = networks.extract(seen)
+            alone = backend.inner.extract(seen)
+            np.testing.assert_array_equal(current.keypoints, alone.keypoints)
+            if number:
+                found = networks.match(held['reference'], current, Thresholds())
+                expected = backend.inner.match(held['alone'], alone, Thresholds())
+                np.testing.assert_array_equal(found.indices, expected.indices)
+            held |= {'reference': current, 'alone': alone}
+    with closing(networks):
+        if not feature_sets:
+            assert backend.asked['extract'] == 4 * 4

@@ -197,8 +197,8 @@ def test_a_depth_image_that_cannot_be_used_is_told_with_the_remedy(stack, depth,
 
 def test_refused_depth_images_are_logged_less_often_the_longer_they_come(stack, capfd, monkeypatch):
     """At once and after the first pause; the next one is longer than the test."""
-    monkeypatch.setattr('lightglue_trt_ros.core.timing.PAUSES_S', (0.0, 1.0, 1000.0))
-    monkeypatch.setattr('lightglue_trt_ros.core.timing.CALM_S', 0.9)
+    monkeypatch.setattr('lightglue_trt_ros.ros.fading_log.PAUSES_S', (0.0, 1.0, 1000.0))
+    monkeypatch.setattr('lightglue_trt_ros.ros.fading_log.CALM_S', 0.9)
     rig, images = DepthRig(stack), frames(4)
     rig.tell_camera()
     began = time.monotonic()

@@ -16,9 +16,9 @@ from sensor_msgs.msg import PointCloud2
 from support.ros_helpers import SECOND, SpunMatcher, image_message, wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
-from lightglue_trt_ros.core.timing import FrameStatistics
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros import diagnostics
+from lightglue_trt_ros.ros.frame_statistics import FrameStatistics
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 
 pytestmark = pytest.mark.usefixtures('ros')

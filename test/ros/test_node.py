@@ -31,10 +31,10 @@ from support.ros_helpers import SECOND, Peer, SpunMatcher, header, image_message
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
-from lightglue_trt_ros.core.timing import FrameStatistics
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros import diagnostics
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
+from lightglue_trt_ros.ros.frame_statistics import FrameStatistics
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.utils.errors import ConfigError, DeviceMemoryError, EngineError
 from lightglue_trt_ros.utils.processes import FASTDDS_VARIABLES
@@ -552,7 +552,7 @@ def test_silence_is_explained(running):
 
 def test_images_that_come_again_after_a_silence_are_a_line(running, capfd, monkeypatch):
     monkeypatch.setattr('lightglue_trt_ros.ros.matcher.node.SILENCE_S', 0.5)
-    monkeypatch.setattr('lightglue_trt_ros.core.timing.CALM_S', 0.5)
+    monkeypatch.setattr('lightglue_trt_ros.ros.fading_log.CALM_S', 0.5)
     peer, log, stamp = running().peer, '', 10 * SECOND
     wait_for(lambda: 'no image on /image for' in peer.status()[1])
     deadline = time.monotonic() + 10

@@ -17,11 +17,12 @@ from ...core.geometry import size_of
 from ...core.image_check import ImageCheck
 from ...core.images import fill_image
 from ...core.keyframes import Keyframe
-from ...core.timing import FadingLog, in_time
 from ...core.types import FrameMatches, Standing
 from .. import diagnostics
 from ..camera_info import CameraListener, camera_topic
 from ..clouds import LAYOUTS, fill_cloud, layout_of, point_fields, stamp_seconds
+from ..fading_log import FadingLog
+from ..frame_statistics import in_time
 from ..parameters import NodeConfig
 from ..qos import OVERRIDABLE
 from .keyframe_topics import KeyframeTopics

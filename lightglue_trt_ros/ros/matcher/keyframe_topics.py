@@ -15,12 +15,12 @@ from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import PointCloud2, PointField
 
 from ...core.keyframes import Keyframe
-from ...core.timing import FadingLog
 from ...core.types import FrameMatches
 from ...utils.errors import FrameError, LightglueTrtError, in_words
 from ..camera_info import camera_topic
 from ..clouds import KEYFRAME_DTYPE, fill_keyframe, point_fields
 from ..executor import awaited
+from ..fading_log import FadingLog
 from ..qos import OVERRIDABLE
 
 FIELDS = point_fields(PointField, KEYFRAME_DTYPE)

@@ -13,10 +13,10 @@ from sensor_msgs.msg import Image
 from ...core.geometry import Size
 from ...core.images import gray_from_image
 from ...core.masks import Mask, load_mask
-from ...core.timing import FadingLog
 from ...utils.errors import FrameError
 from ..camera_info import camera_topic
 from ..clouds import stamp_seconds
+from ..fading_log import FadingLog
 from ..parameters import NodeConfig
 from ..qos import OVERRIDABLE, newest
 

@@ -19,12 +19,12 @@ from ...core.geometry import size_of, size_text
 from ...core.image_check import ImageCheck
 from ...core.images import stamp_of, view_image
 from ...core.stereo import RightImage
-from ...core.timing import FadingLog
 from ...core.types import FrameMatches, UInt8
 from ...utils.errors import BagError, FrameError
 from ..camera_info import RIGHT, CameraListener, RigListener, camera_topic
 from ..clouds import stamp_seconds
 from ..diagnostics import LOST, RECENT_S, WARN, Verdict, Wanted, useless_images, why_silent
+from ..fading_log import FadingLog
 from ..parameters import NodeConfig
 from .pairing import DEPTH, STEREO, Pairing, Words
 from .subscription import decode, deserialise, subscribe, wanted_images

@@ -23,11 +23,12 @@ from ...core.frame_matcher import FrameMatcher
 from ...core.keyframes import Keyframe
 from ...core.masks import Mask
 from ...core.stereo import RightImage
-from ...core.timing import FrameStatistics, Stopwatch
+from ...core.timing import Stopwatch
 from ...core.tracks import TrackCounter
 from ...core.types import FrameMatches, UInt8
 from ...engines.selection import Opened
 from ...utils.errors import DeviceMemoryError, EngineError, FrameError, clear_frames, in_words
+from ..frame_statistics import FrameStatistics
 
 Answer = TypeVar('Answer')
 

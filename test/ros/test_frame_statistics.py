@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lightglue_trt_ros.core.timing import FadingLog, FrameStatistics, in_time
+from lightglue_trt_ros.ros.fading_log import FadingLog
+from lightglue_trt_ros.ros.frame_statistics import FrameStatistics, in_time
 
 
 class Clock:
