@@ -7,7 +7,8 @@ from setuptools import find_packages, setup
 PACKAGE, WORKBENCH = 'lightglue_trt_ros', 'lightglue_trt_eval'  # for the robot, and for who judges recordings
 VERSION = re.findall("^__version__ = '(.+?)'", Path(PACKAGE, '__init__.py').read_text(encoding='utf-8'), re.MULTILINE)[0]
 COMMANDS = {PACKAGE: ('matcher', 'odometry', 'play_bag', 'build_engines', 'export_onnx', 'fetch_weights'),
-            WORKBENCH: ('evaluate_bag', 'evaluate_fleet', 'quantize', 'benchmark', 'demo', 'make_bag', 'make_mask')}
+            WORKBENCH: ('evaluate_bag', 'evaluate_fleet', 'quantize', 'benchmark', 'check_board', 'demo', 'make_bag',
+                        'make_mask')}
 FLEET = ['dask>=2024.8', 'distributed>=2024.8', 'fsspec>=2024.2', 'pyarrow>=16']  # for evaluate_fleet alone
 RENDERED = ['trimesh', 'pycollada', 'embreex']  # meshes, COLLADA and ray casting, for training/rendered alone
 

@@ -106,28 +106,41 @@ def measure_cameras(config: MatcherConfig, cameras: int, rate: float, seconds: f
     costs = {way: RigCost(latency_ms=[[] for _ in names]) for way in (ONE, MANY)}
     with _rig({f'/{name}/image': f'/matcher/{name}/matches' for name in names}, config.image_height, config.image_width) as rig:
         for way in (ONE, MANY) * rounds:
-            free = _free_device_mib()
-            with ExitStack() as ends:
-                nodes = [start('lightglue_trt_ros.cli.matcher', '--ros-args', '--log-level', 'error', *parameters_of(config),
-                               *SETTINGS, *words) for words in arguments[way]]
-                for each in nodes:
-                    ends.callback(stop, each)
-                rig.feed(rate, round(OPENING_S * rate), nodes, until=lambda: all(rig.latency_ms))
-                if not all(rig.latency_ms):
-                    raise LightglueTrtError(f'not every camera had matches within {OPENING_S:.0f} s: run only the node to see why')
-                rig.clear()  # late clouds are not waited for
-                cost = costs[way]
-                cost.cpu_s -= sum(cpu_seconds(each.pid) for each in nodes)
-                rig.feed(rate, round(seconds * rate), nodes)
-                cost.cpu_s += sum(cpu_seconds(each.pid) for each in nodes)
-                cost.memory_mib = max(cost.memory_mib, sum(proportional_mib(each.pid) for each in nodes))
-                cost.device_mib = max(cost.device_mib, free - _free_device_mib())
-                cost.seconds += seconds
-                for all_times, times in zip(cost.latency_ms, rig.latency_ms, strict=True):
-                    all_times += times
-                rig.settle()
-            rig.clear()
+            _add_round(costs[way], rig, arguments[way], config, rate, seconds)
     return costs
+
+
+def measure_matcher(config: MatcherConfig, rate: float, seconds: float) -> RigCost:
+    """The node with its networks, of one camera at `rate` Hz. Raises LightglueTrtError when it does not come up."""
+    cost = RigCost(latency_ms=[[]])
+    with _rig({'/image': '/matcher/matches'}, config.image_height, config.image_width) as rig:
+        _add_round(cost, rig, [[]], config, rate, seconds)
+    return cost
+
+
+def _add_round(cost: RigCost, rig: _Rig, arguments: Sequence[Sequence[str]], config: MatcherConfig, rate: float,
+               seconds: float) -> None:
+    """Start a node with each of the `arguments`, feed them once all answer, and add what they cost to `cost`."""
+    free = _free_device_mib()
+    with ExitStack() as ends:
+        nodes = [start('lightglue_trt_ros.cli.matcher', '--ros-args', '--log-level', 'error', *parameters_of(config), *SETTINGS,
+                       *words) for words in arguments]
+        for each in nodes:
+            ends.callback(stop, each)
+        rig.feed(rate, round(OPENING_S * rate), nodes, until=lambda: all(rig.latency_ms))
+        if not all(rig.latency_ms):
+            raise LightglueTrtError(f'not every camera had matches within {OPENING_S:.0f} s: run only the node to see why')
+        rig.clear()  # late clouds are not waited for
+        cost.cpu_s -= sum(cpu_seconds(each.pid) for each in nodes)
+        rig.feed(rate, round(seconds * rate), nodes)
+        cost.cpu_s += sum(cpu_seconds(each.pid) for each in nodes)
+        cost.memory_mib = max(cost.memory_mib, sum(proportional_mib(each.pid) for each in nodes))
+        cost.device_mib = max(cost.device_mib, free - _free_device_mib())
+        cost.seconds += seconds
+        for all_times, times in zip(cost.latency_ms, rig.latency_ms, strict=True):
+            all_times += times
+        rig.settle()
+    rig.clear()
 
 
 class _Rig:

@@ -21,7 +21,7 @@ import lightglue_trt_ros
 REPOSITORY = Path(__file__).resolve().parents[2]
 ROBOT, WORKBENCH = PACKAGES = REPOSITORY / 'lightglue_trt_ros', REPOSITORY / 'lightglue_trt_eval'
 COMMANDS = {ROBOT: {'matcher', 'odometry', 'play_bag', 'build_engines', 'export_onnx', 'fetch_weights'},
-            WORKBENCH: {'evaluate_bag', 'evaluate_fleet', 'quantize', 'benchmark', 'demo', 'make_bag', 'make_mask'}}
+            WORKBENCH: {'evaluate_bag', 'evaluate_fleet', 'quantize', 'benchmark', 'check_board', 'demo', 'make_bag', 'make_mask'}}
 ROSDEP_KEYS = {'cv2': 'python3-opencv', 'PIL': 'python3-pil',
                **{name: f'python3-{name}'
                   for name in ('hypothesis', 'jinja2', 'jsonschema', 'matplotlib', 'numpy', 'pytest', 'rich', 'scipy', 'yaml')}}

@@ -52,6 +52,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 COMMANDS = {'quantize': 'lightglue_trt_eval', 'evaluate_bag': 'lightglue_trt_eval', 'evaluate_fleet': 'lightglue_trt_eval',
             'benchmark': 'lightglue_trt_eval', 'make_bag': 'lightglue_trt_eval', 'make_mask': 'lightglue_trt_eval',
+            'check_board': 'lightglue_trt_eval',
             'build_engines': 'lightglue_trt_ros', 'export_onnx': 'lightglue_trt_ros', 'fetch_weights': 'lightglue_trt_ros'}
 
 
