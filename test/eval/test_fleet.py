@@ -201,23 +201,30 @@ def test_an_installation_has_the_versions_of_its_libraries(monkeypatch: pytest.M
     assert plan.differences(now) == [f'libraries {there}, not {here.libraries}']
 
 
-@pytest.mark.parametrize('changed', [
-    'lightglue_trt_ros/backends/kernels/refinement.ptx', 'lightglue_trt_ros/backends/kernels/refinement.cu',
-    'lightglue_trt_eval/fleet/sorting.js', 'lightglue_trt_eval/fleet/fleet.html.jinja', 'lightglue_trt_ros/core/masks.py',
-    'lightglue_trt_ros/networks/data/ours/scores.json'])
-def test_a_copy_of_the_packages_is_another_build_when_any_code_differs(tmp_path: Path, changed: str) -> None:
+def test_copy_of_packages_is_another_build_when_any_code_differs(tmp_path: Path) -> None:
     for package in plan_module.PACKAGES:
         shutil.copytree(package, tmp_path / package.name, ignore=shutil.ignore_patterns('*.safetensors', '__pycache__'))
-    command = [sys.executable, '-c', 'from lightglue_trt_eval.fleet import plan; print(plan.build())']
-
-    def build() -> str:
-        environment = os.environ | {'PYTHONPATH': os.pathsep.join([str(tmp_path), os.environ.get('PYTHONPATH', '')])}
-        return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True).stdout.strip()
-
-    assert build() == plan_module.build()
-    with (tmp_path / changed).open('a') as file:
-        file.write('\n')
-    assert build() != plan_module.build()
+    changes = ('lightglue_trt_ros/backends/kernels/refinement.ptx', 'lightglue_trt_ros/backends/kernels/refinement.cu',
+               'lightglue_trt_eval/fleet/sorting.js', 'lightglue_trt_eval/fleet/fleet.html.jinja',
+               'lightglue_trt_ros/core/masks.py', 'lightglue_trt_ros/networks/data/ours/scores.json')
+    script = """if True:
+        import sys
+        from pathlib import Path
+        from lightglue_trt_eval.fleet import plan
+        print(plan.build())
+        for path in map(Path, sys.argv[1:]):
+            before = path.read_bytes()
+            path.write_bytes(before + b'\\n')
+            plan.build.cache_clear()
+            print(plan.build())
+            path.write_bytes(before)
+    """
+    environment = os.environ | {'PYTHONPATH': os.pathsep.join([str(tmp_path), os.environ.get('PYTHONPATH', '')])}
+    done = subprocess.run([sys.executable, '-c', script, *changes], cwd=tmp_path, env=environment, capture_output=True, text=True,
+                          check=True)
+    same, *others = done.stdout.split()
+    assert same == plan_module.build()
+    assert len({same, *others}) == 1 + len(changes)
 
 
 def test_a_result_of_the_cpu_is_not_kept_for_a_gpu_with_engines(tmp_path: Path) -> None:

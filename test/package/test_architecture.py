@@ -21,8 +21,8 @@ ROOMS = {  # rooms and files at the top, from below
                 'fleet', 'quantization', 'demo', 'times', 'cli')}
 OF_OPTIONS = 'predict.baselines'  # the one file of a higher room that options imports: their names are its choices
 RUNTIME = ('core', 'backends', 'ros/matcher')  # what runs for each frame on a robot, with what it shares in ros/
-SHARED = ('parameters', 'clouds', 'camera_info', 'executor', 'diagnostics', 'qos')
-RUNTIME_LINES = 8330  # 5,300 of them without depth cameras, keyframes, lenses, static structure and the GPU's own kernels
+SHARED = ('parameters', 'clouds', 'camera_info', 'executor', 'diagnostics', 'qos', 'fading_log', 'frame_statistics')
+RUNTIME_LINES = 8360  # 5,300 of them without depth cameras, keyframes, lenses, static structure and the GPU's own kernels
 PICTURES, CLUSTER = ('matplotlib', 'jinja2'), ('dask', 'distributed', 'pyarrow', 'fsspec')
 OF_ROBOT = ('cv_bridge', 'rosbags', 'onnxruntime', 'spox', 'pycuda', 'cuda', 'tensorrt', 'safetensors', 'rich')
 ONLY_IN = {
