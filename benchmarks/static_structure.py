@@ -30,7 +30,7 @@ METRIC = 'pose_auc@10'
 AS_RECORDED = 'none'
 KINDS = (AS_RECORDED, 'border', 'dots35', 'dots', 'jpeg10', 'hot')
 SHOWN_FRAME = 20  # of the flight
-COLUMNS, CAPTION_PX, GAP_PX = 4, 26, 4
+COLUMNS, CAPTION_PX, GAP_PX = 3, 42, 4
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +93,7 @@ def contact_sheet() -> UInt8:
         seen = cv2.resize(degraded(image, kind, number=SHOWN_FRAME, before=lambda: before), None, fx=0.5, fy=0.5,
                           interpolation=cv2.INTER_AREA)
         tile = cv2.copyMakeBorder(seen, CAPTION_PX, GAP_PX, GAP_PX, GAP_PX, cv2.BORDER_CONSTANT, value=(255.0,))
-        cv2.putText(tile, kind, (GAP_PX, CAPTION_PX - 7), cv2.FONT_HERSHEY_SIMPLEX, 0.6, (0.0,), 1, cv2.LINE_AA)
+        cv2.putText(tile, kind, (GAP_PX, CAPTION_PX - 10), cv2.FONT_HERSHEY_SIMPLEX, 1.2, (0.0,), 2, cv2.LINE_AA)
         tiles.append(tile)
     tiles += [np.full_like(tiles[0], 255)] * (-len(tiles) % COLUMNS)
     return np.vstack([np.hstack(tiles[row:row + COLUMNS]) for row in range(0, len(tiles), COLUMNS)])

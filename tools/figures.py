@@ -29,6 +29,7 @@ CELL = re.compile(r'<!-- figure: (\w[^>]*?) -->.*?<!-- end -->')
 REFERENCE = re.compile(r'\{([^{}]+)\}')
 KEPT = ('name', 'ours', 'summary', 'intervals', 'deviation_histogram')  # of a matcher of a report
 GPU_STAGES = ('extract', 'match', 'place', 'together')
+CONTESTED = 'pose_auc@10'
 DIGITS = 6  # significant, of what is kept of a report
 
 
@@ -140,6 +141,21 @@ def _of_turns(content: Mapping[str, Any]) -> Table:
     return Table(['% after degrees', *angles], rows, 1, _origin(content))
 
 
+def _of_verdicts(content: Mapping[str, Any]) -> Table:
+    """The first matcher's pose AUC@10 less another's at each stride; bold where the interval excludes 0."""
+    rows = []
+    for label, name in content['verdicts'].items():
+        contests = document(name)['contests']
+        rows.append([label, *(', '.join(_difference(each) for each in contests if each['other'] == other)
+                              for other in content['others'])])
+    return Table(['ours less', *content['others']], rows, 1, f'*As in {content["as"]}.*')
+
+
+def _difference(contest: Mapping[str, Any]) -> str:
+    text = f'{round(contest["difference"], 1) + 0.0:+.1f}'
+    return f'**{text}**' if contest['verdict'] in ('ahead', 'behind') else text
+
+
 def _strides(matcher: Mapping[str, Any], column: Mapping[str, Any]) -> str:
     values = [matcher['summary'].get(str(stride), {}).get(column['metric']) for stride in column['strides']]
     return ', '.join('-' if value is None else f'{value:.{column["digits"]}f}' for value in values)
@@ -178,8 +194,9 @@ def _origin(content: Mapping[str, Any]) -> str:
 
 
 KINDS: dict[str, Callable[[Mapping[str, Any]], Table]] = {
-    'rows': _of_rows, 'reports': _of_reports, 'means': _of_means, 'stages': _of_stages, 'device': _of_device,
-    'devices': _of_devices, 'node': _of_node, 'homographies': _of_homographies, 'turns': _of_turns, 'runs': _of_runs}
+    'rows': _of_rows, 'reports': _of_reports, 'means': _of_means, 'verdicts': _of_verdicts, 'runs': _of_runs,
+    'devices': _of_devices, 'stages': _of_stages, 'device': _of_device, 'node': _of_node,
+    'homographies': _of_homographies, 'turns': _of_turns}
 
 
 def keep(file: Path, name: str, command: str) -> None:
@@ -187,6 +204,7 @@ def keep(file: Path, name: str, command: str) -> None:
     report = json.loads(file.read_text(encoding='utf-8'))
     content = {'machine': report['machine'], 'version': version(), 'command': command, 'date': str(datetime.date.today()),
                'strides': report['strides'], 'estimator': report['estimator'],
+               'contests': [contest for contest in report['contests'] if contest['metric'] == CONTESTED],
                'matchers': [{key: matcher[key] for key in KEPT} for matcher in report['matchers']]}
     target = FOLDER / f'{name}.json'
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -91,13 +91,17 @@ def test_runs_of_several_shares_of_a_gpu_become_one_table(folder: Path) -> None:
 def test_report_is_kept_without_its_pairs(folder: Path) -> None:
     matcher = {'name': 'ours', 'ours': True, 'summary': {'1': {'pose_auc@10': 53.8123456}}, 'intervals': {},
                'deviation_histogram': [1], 'pairs': {'1': {}}}
-    report = {'machine': 'a CPU', 'strides': [1], 'estimator': 'ml', 'matchers': [matcher]}
+    report = {'machine': 'a CPU', 'strides': [1], 'estimator': 'ml', 'matchers': [matcher], 'contests': [
+        {'stride': 1, 'other': 'SIFT', 'metric': 'pose_auc@10', 'difference': 3.21, 'verdict': 'ahead'},
+        {'stride': 1, 'other': 'SIFT', 'metric': 'pose_auc@5', 'difference': 9.0, 'verdict': 'ahead'}]}
     (folder / 'report.json').write_text(json.dumps(report))
     figures.keep(folder / 'report.json', 'recordings/r', 'evaluate_bag r')
     (folder / 'view.json').write_text(json.dumps({'reports': {'r': 'recordings/r'}, 'matchers': {'ours': 'ours'}, 'columns': [
         {'label': 'AUC@10', 'metric': 'pose_auc@10', 'strides': [1, 2], 'digits': 1}]}))
     assert figures.load('view').rows == [['r', 'ours', '53.8, -']]
     assert 'pairs' not in figures.document('recordings/r')['matchers'][0]
+    (folder / 'verdicts.json').write_text(json.dumps({'as': 'above', 'verdicts': {'r': 'recordings/r'}, 'others': ['SIFT']}))
+    assert figures.load('verdicts').rows == [['r', '**+3.2**']]
 
 
 def test_file_of_no_known_kind_is_refused(folder: Path) -> None:
