@@ -152,10 +152,12 @@ class Difference:
 
 
 class Sample(NamedTuple):
-    """A figure: the mean of what each pair adds, in order of time, and a constant."""
+    """A figure: the mean of what each pair adds, in order of time, and a constant; it lies between `least` and `most`."""
 
     parts: Float64  # (N,)
     constant: float = 0.0
+    least: float = -np.inf
+    most: float = np.inf
 
 
 class Dependence(NamedTuple):
@@ -183,16 +185,17 @@ def area_sample(errors: ArrayLike, threshold: float) -> Sample:
     given = np.asarray(errors, np.float64).ravel()
     within = given < threshold  # NaN is not
     largest = given[within].max(initial=0.0) / (2 * max(len(given), 1) * threshold)
-    return Sample(np.where(within, threshold - np.where(within, given, 0.0), 0.0) / threshold, float(largest))
+    return Sample(np.where(within, threshold - np.where(within, given, 0.0), 0.0) / threshold, float(largest), 0.0, 1.0)
 
 
 def interval_of(sample: Sample) -> ConfidenceInterval:
     """Where a figure may lie, within the values that it is the mean of; NaN without any."""
-    parts, constant = sample
+    parts, constant, least, most = sample
     if not len(parts):
         return ConfidenceInterval(np.nan, np.nan, 0)
     found = _mean(parts)
-    low, high = np.clip(parts.mean() + np.array([found.low, found.high]), parts.min(), parts.max()) + constant
+    ends = np.clip(parts.mean() + np.array([found.low, found.high]), parts.min(), parts.max()) + constant
+    low, high = np.clip(ends, least, most)
     return ConfidenceInterval(float(low), float(high), len(parts))
 
 

@@ -133,7 +133,7 @@ def test_an_interval_of_a_share_is_that_of_counts():
 def test_the_area_is_a_mean_and_a_constant():
     errors = np.random.default_rng(3).gamma(2, 4, 50)
     errors[7], errors[9] = np.inf, np.nan
-    parts, constant = area_sample(errors, 10)
+    parts, constant, *_ = area_sample(errors, 10)
     assert parts.mean() + constant == pytest.approx(pose_auc(errors, [10])[0])
     drawn = [pose_auc(errors[rows], [10])[0] for rows in np.random.default_rng(5).integers(0, 50, (400, 50))]
     found = interval_of(area_sample(errors, 10))
@@ -308,3 +308,9 @@ def test_frames_a_second_have_the_ends_that_the_median_has(times, low, high):
     else:
         assert interval.low == pytest.approx(low, rel=0.03)
         assert interval.high == pytest.approx(high, rel=0.03)
+
+
+def test_interval_of_an_area_ends_at_one():
+    """Whatever the curve's last trapezoid adds."""
+    found = interval_of(area_sample([9.0] + [0.0] * 14, 10.0))
+    assert 0 <= found.low <= found.high <= 1
