@@ -170,11 +170,11 @@ class SharedNetworks:
                 seen.features = seen.extract(seen.image, seen.mask)
         return pair
 
-    def _make_room(self, seen: SeenFeatures, kept: Collection[SeenFeatures]) -> None:
+    def _make_room(self, seen: SeenFeatures, pair: Collection[SeenFeatures]) -> None:
         held = [each for each in (weak() for weak in self._resident) if each is not None and each.features is not None]
         others = [each for each in held if each is not seen]
         of_camera = [each for each in others if each.camera == seen.camera]
-        longest_ago = [each for each in of_camera if each not in kept]
+        longest_ago = [each for each in of_camera if each not in pair]
         for each in longest_ago[:max(0, len(of_camera) + 1 - self._room)]:
             each.let_go()
         self._resident = [ref(each) for each in (*others, seen)]

@@ -39,6 +39,11 @@ class FixedPattern:
         self._known: _Offsets | None = None
         self._without = 0  # images in turn that have had no pattern
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether more images hardly change what is known."""
+        return self._learned is not None and self._learned.images >= MEMORY
+
     def corrected(self, image: UInt8) -> UInt8:
         """A gray image, uint8 (H, W), without the pattern; the image itself where it has none, or none is known."""
         known = self._known

@@ -153,11 +153,15 @@ class Pattern:
         """Learn from a gray image, uint8 (H, W), before which the camera moved so far."""
         self._moved += motion_px
         self._late += 1
-        if self._moved < self.APART_PX or (self.images >= self.MEMORY and self._late < self.RARELY):
+        known = self.images >= self.MEMORY
+        if self._moved < self.APART_PX or (known and self.fixed.is_settled and self._late < self.RARELY):
             return
-        self._moved, self._late = 0.0, 0
-        detail = detail_of(resize_gray(image, self.size).astype(np.float32))
+        self._moved = 0.0
         self.fixed.add(image)
+        if known and self._late < self.RARELY:
+            return
+        self._late = 0
+        detail = detail_of(resize_gray(image, self.size).astype(np.float32))
         self.images += 1
         part = np.float32(1 / min(self.images, self.MEMORY))
         self._mean = self._mean + part * (detail - self._mean)
