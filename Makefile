@@ -70,7 +70,8 @@ lint: $(TEST)
 	$(PY) -m mypy
 
 check: lint
-	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not ros and not networks and not slow and not gpu' $(PYTEST_ARGS)
+	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not ros and not networks and not slow and not gpu' \
+	  $(foreach folder,networks quantization training,--ignore=test/$(folder)) $(PYTEST_ARGS)
 
 test: lint pytest
 

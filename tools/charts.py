@@ -155,11 +155,54 @@ def propagation() -> str:
     return str(svg)
 
 
+def static() -> str:
+    """Pose AUC@10 on recordings in which something stands still."""
+    rows = load('static').rows
+    svg = Svg('Pose AUC at 10 degrees with structure that stands still, for ours, ours_light and KLT', 66 + 58 * len(rows))
+    svg.text(14, 22, 'Pose AUC@10, percent', 'bold')
+    y = 46.0
+    for recording, *values in rows:
+        svg.text(14, y, recording, 'small')
+        for kind, value in zip(('c0', 'c1', 'c3'), values, strict=True):
+            y += 13
+            if value:
+                svg.add('rect', f'{kind} bar', x=14, y=y - 6, width=3.6 * float(value), height=10)
+                svg.text(18 + 3.6 * float(value), y + 4, value, 'small')
+        y += 19
+    svg.legend(14, y + 4, [('c0', 'ours'), ('c1', 'ours_light'), ('c3', 'KLT')])
+    return str(svg)
+
+
+def peers() -> str:
+    """Pose AUC@10 of learned matchers, mean over three strides: refined filled, as published open."""
+    rows = load('peers').rows
+    svg = Svg('Pose AUC at 10 degrees of learned matchers on two recordings, refined and without refinement', 132 + 24 * len(rows))
+    svg.text(14, 22, 'Pose AUC@10, mean over strides 1, 2, 4', 'bold')
+    svg.text(14, 40, '● refined   ○ without refinement', 'small soft')
+    left, y, last = 190.0, 48.0, ''
+    for recording, matcher, *cells in rows:
+        if recording != last:
+            y, last = y + 22, recording
+            svg.text(14, y, recording, 'bold')
+            y += 22
+        svg.text(left - 8, y + 5, matcher.replace(' + ', '+'), 'small', 'end')
+        svg.line(left, y, RIGHT, y, 'grid')
+        for cell, filled in zip(cells, (True, False), strict=True):
+            values = [float(value) for value in re.findall(r'[\d.]+', cell)]
+            if values:
+                x = left + (RIGHT - left) * float(np.mean(values)) / 100
+                svg.add('circle', 'c0' if filled else 'c0 open', cx=x, cy=y, r=5, stroke_width=1.8)
+        y += 22
+    for tick in range(0, 101, 25):
+        svg.text(left + (RIGHT - left) * tick / 100, y + 4, str(tick), 'small soft', 'middle')
+    return str(svg)
+
+
 def _at(value: float, low: float, high: float) -> float:
     return LEFT + (RIGHT - LEFT) * (min(max(value, low), high) - low) / (high - low)
 
 
 CHARTS: dict[str, Callable[[], str]] = {
-    'auc.svg': auc, 'calibration.svg': calibration, 'gpu-times.svg': gpu_times, 'boards.svg': boards,
-    'track-lengths.svg': propagation, 'rooms.svg': diagrams.rooms,
-    'frame.svg': diagrams.frame, 'topics.svg': diagrams.topics, 'setups.svg': diagrams.setups}
+    'auc.svg': auc, 'peers.svg': peers, 'calibration.svg': calibration, 'track-lengths.svg': propagation, 'static.svg': static,
+    'gpu-times.svg': gpu_times, 'boards.svg': boards, 'rooms.svg': diagrams.rooms, 'frame.svg': diagrams.frame,
+    'topics.svg': diagrams.topics, 'setups.svg': diagrams.setups}

@@ -28,6 +28,7 @@ BLOCK = re.compile(r'<!-- figures: ([\w/-]+) -->\n(?:(?!<!-- figures).*\n)*?<!--
 CELL = re.compile(r'<!-- figure: (\w[^>]*?) -->.*?<!-- end -->')
 REFERENCE = re.compile(r'\{([^{}]+)\}')
 KEPT = ('name', 'ours', 'summary', 'intervals', 'deviation_histogram')  # of a matcher of a report
+GPU_STAGES = ('extract', 'match', 'place', 'together')
 DIGITS = 6  # significant, of what is kept of a report
 
 
@@ -99,7 +100,8 @@ def _of_reports(content: Mapping[str, Any]) -> Table:
             for label, report in reports.items() for name, shown in content['matchers'].items()
             for matcher in report['matchers'] if matcher['name'] == name]
     heads = ['recording', 'matcher', *(column['label'] for column in content['columns'])]
-    return Table(heads, rows, 2, _origin(next(iter(reports.values()))))
+    origin = f'*As in {content["as"]}.*' if 'as' in content else _origin(next(iter(reports.values())))
+    return Table(heads, rows, 2, origin)
 
 
 def _of_means(content: Mapping[str, Any]) -> Table:
@@ -120,12 +122,11 @@ def _of_runs(content: Mapping[str, Any]) -> Table:
 
 
 def _of_homographies(content: Mapping[str, Any]) -> Table:
-    pairs = content['homographies']['pairs']
-    names = list(dict.fromkeys(pair['pair'] for pair in pairs))
-    rows: dict[str, list[str]] = {}
-    for pair in pairs:
-        rows.setdefault(pair['matcher'], [pair['matcher']]).append(f'{pair["within_3px"]:.3f}')
-    return Table(['within 3 px', *names], list(rows.values()), 1, _origin(content))
+    shares: dict[str, list[float]] = {}
+    for pair in content['homographies']['pairs']:
+        shares.setdefault(pair['matcher'], []).append(pair['within_3px'])
+    rows = [[matcher, f'{np.mean(values):.3f}', f'{min(values):.3f}'] for matcher, values in shares.items()]
+    return Table(['share within 3 px', 'mean of eight pairs', 'lowest'], rows, 1, _origin(content))
 
 
 def _of_turns(content: Mapping[str, Any]) -> Table:
@@ -152,6 +153,13 @@ def _of_device(content: Mapping[str, Any]) -> Table:
     return _percentiles(content, {name: values for name, values in content['device'].items() if name != 'prediction'}, 3)
 
 
+def _of_devices(content: Mapping[str, Any]) -> Table:
+    """Medians of several runs of `benchmark device`, each named by its model and its multiprocessors."""
+    runs = {name: document(file) for name, file in content['devices'].items()}
+    rows = [[*name.split(', '), *(f'{np.median(run["device"][stage]):.3f}' for stage in GPU_STAGES)] for name, run in runs.items()]
+    return Table(['model', 'multiprocessors', *GPU_STAGES], rows, 2, _origin(next(iter(runs.values()))))
+
+
 def _of_node(content: Mapping[str, Any]) -> Table:
     node = content['node']
     return _percentiles(content, {'the matcher': node['latency_ms'], 'the matcher with depth': node['depth']['latency_ms'],
@@ -170,7 +178,7 @@ def _origin(content: Mapping[str, Any]) -> str:
 
 
 KINDS: dict[str, Callable[[Mapping[str, Any]], Table]] = {
-    'rows': _of_rows, 'reports': _of_reports, 'means': _of_means, 'stages': _of_stages, 'device': _of_device, 'node': _of_node,
+    'rows': _of_rows, 'reports': _of_reports, 'means': _of_means, 'stages': _of_stages, 'device': _of_device, 'devices': _of_devices, 'node': _of_node,
     'homographies': _of_homographies, 'turns': _of_turns, 'runs': _of_runs}
 
 

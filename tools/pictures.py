@@ -1,4 +1,4 @@
-"""Draw the photographs of docs/images/: python -m tools.pictures propagation, mask, points, page FILE NAME, picture FILE NAME."""
+"""Draw the photographs of docs/images/: python -m tools.pictures demo, propagation, mask, points, page FILE NAME, or picture."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Any
 import cv2
 import matplotlib.pyplot as plt
 import numpy as np
+from PIL import Image
 
 from lightglue_trt_eval.cli.make_mask import main as make_mask
 from lightglue_trt_eval.demo.flight import Flight
@@ -20,6 +21,7 @@ from lightglue_trt_eval.images.degradation import degraded
 from lightglue_trt_eval.report.style import styled
 from lightglue_trt_ros import DepthImage, FrameMatcher, MatcherConfig, open_backend
 from lightglue_trt_ros.core.cameras import Intrinsics
+from lightglue_trt_ros.core.drawing import draw_matches
 from lightglue_trt_ros.core.types import FrameMatches, UInt8
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from tools.figures import IMAGES
@@ -30,10 +32,19 @@ PHONE = 460, 1040  # pixels of a page
 BROWSER = ['chromium', '--headless', '--no-sandbox', '--disable-gpu', '--hide-scrollbars', '--force-device-scale-factor=1.5']
 
 
+def demo(frames: int = 33, size: tuple[int, int] = (480, 360)) -> None:
+    """The debug image of each frame of the demo's flight, as a moving picture."""
+    images, every = _match([Flight(frames=frames).frame(number).image for number in range(frames)])
+    drawn = [cv2.resize(cv2.cvtColor(draw_matches(image, matches), cv2.COLOR_BGR2RGB), size, interpolation=cv2.INTER_AREA)
+             for image, matches in zip(images[1:], every, strict=True)]
+    first, *others = map(Image.fromarray, drawn)
+    first.save(IMAGES / 'demo.webp', save_all=True, append_images=others, duration=120, loop=0, quality=40, method=6)
+
+
 def propagation(frames: int = 12) -> None:
     """Two frames of the demo's flight: matched points are dots, propagated ones rings; lines show how they moved."""
-    images, matches = _match([Flight(frames=frames).frame(number).image for number in range(frames)])
-    pair = [cv2.cvtColor(image, cv2.COLOR_GRAY2BGR) for image in images]
+    images, (*_, matches) = _match([Flight(frames=frames).frame(number).image for number in range(frames)])
+    pair = [cv2.cvtColor(image, cv2.COLOR_GRAY2BGR) for image in images[-2:]]
     for kind, colour in ((matches.carried == 0, BLUE), (matches.carried > 0, ORANGE)):
         for row in np.flatnonzero(kind)[::2]:
             before, now = _pixel(matches.reference_keypoints[row]), _pixel(matches.keypoints[row])
@@ -51,11 +62,12 @@ def points(frames: int = 12) -> None:
     flight = Flight(frames=frames)
     camera = Intrinsics(flight.width, flight.height, flight.intrinsics, 'plumb_bob', np.zeros(5))
     rendered = [flight.frame(number) for number in range(frames)]
-    images, matches = _match([frame.image for frame in rendered], [DepthImage(frame.depth, 1.0, camera) for frame in rendered])
+    depths = [DepthImage(frame.depth, 1.0, camera) for frame in rendered]
+    images, (*_, matches) = _match([frame.image for frame in rendered], depths)
     assert matches.xyz is not None
     with styled():
         figure, (upper, lower) = plt.subplots(2, 1, figsize=(6, 9.4), height_ratios=(1, 1))
-        upper.imshow(images[1], cmap='gray')
+        upper.imshow(images[-1], cmap='gray')
         upper.scatter(*matches.keypoints.T, c=matches.track_lengths, s=14, cmap='viridis')
         upper.set_axis_off()
         drawn = lower.scatter(matches.xyz[:, 0], matches.xyz[:, 2], c=matches.track_lengths, s=16, cmap='viridis')
@@ -70,19 +82,18 @@ def points(frames: int = 12) -> None:
             picture(Path(folder) / 'points.png', 'points.webp')
 
 
-def _match(images: list[UInt8], depths: Sequence[DepthImage | None] = ()) -> tuple[list[UInt8], FrameMatches]:
-    """The last two images, and the matches of the last one."""
+def _match(images: list[UInt8], depths: Sequence[DepthImage | None] = ()) -> tuple[list[UInt8], list[FrameMatches]]:
+    """The images, and the matches of each but the first."""
     config = MatcherConfig(backend='onnxruntime', image_height=480, image_width=640)
     backend, *_ = open_backend(config)
     try:
         matcher = FrameMatcher(backend, config)
         of_frames = depths or [None] * len(images)
         matches = [matcher.process(image, 0.1 * number, depth=depth)
-                   for number, (image, depth) in enumerate(zip(images, of_frames, strict=True))][-1]
+                   for number, (image, depth) in enumerate(zip(images, of_frames, strict=True))]
     finally:
         backend.close()
-    assert matches is not None
-    return images[-2:], matches
+    return images, [each for each in matches if each is not None]
 
 
 def mask(frames: int = 48) -> None:
@@ -125,12 +136,12 @@ def save(image: Any, name: str) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0."""
     parser = argparse.ArgumentParser(prog='python -m tools.pictures', description=__doc__)
-    parser.add_argument('kind', choices=('propagation', 'mask', 'points', 'page', 'picture'))
+    parser.add_argument('kind', choices=('demo', 'propagation', 'mask', 'points', 'page', 'picture'))
     parser.add_argument('file', nargs='?', type=Path, help='an HTML page, or a picture')
     parser.add_argument('name', nargs='?', help='of the file in docs/images/')
     args = parser.parse_args(argv)
-    if args.kind in ('propagation', 'mask', 'points'):
-        {'propagation': propagation, 'mask': mask, 'points': points}[args.kind]()
+    if args.kind in ('demo', 'propagation', 'mask', 'points'):
+        {'demo': demo, 'propagation': propagation, 'mask': mask, 'points': points}[args.kind]()
     elif args.name is None:
         parser.error(f'{args.kind} takes a FILE and a NAME')
     else:

@@ -115,7 +115,7 @@ def _comparison(evaluation: Evaluation) -> dict[str, Any] | None:
         gaps = ['' if own is None or row.name not in summary else
                 f' ({round(summary[row.name], digits) - round(own, digits):+.{digits}f})' for summary in summaries[1:]]
         first, *texts = (cell.text for cell in row.cells)
-        rows.append((row.label, row.unit, first, [text + gap for text, gap in zip(texts, gaps, strict=True)]))
+        rows.append((row.label, row.unit, row.meaning, first, [text + gap for text, gap in zip(texts, gaps, strict=True)]))
     return {'first': compared[0].name, 'others': [matcher.name for matcher in compared[1:]], 'rows': rows}
 
 

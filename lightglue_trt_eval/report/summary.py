@@ -54,6 +54,10 @@ class TableRow(NamedTuple):
     cells: list[TableCell]
     over: str = ''  # how many pairs, frames or tracks the figures rest on
 
+    @property
+    def meaning(self) -> str:
+        return METRICS[self.name].meaning
+
 
 def written(name: str, value: float | None, unit: bool = False) -> str:
     """A metric's value with its digits, and with its unit where asked; an em dash for what cannot be known."""

@@ -9,13 +9,26 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightglue_trt_ros import __version__
+from lightglue_trt_ros.engines.gpu_info import has_gpu, probe
+from lightglue_trt_ros.utils.errors import EngineError
 from lightglue_trt_ros.utils.processes import describe_machine
 
 
 def provenance(command: str, words: Sequence[str]) -> dict[str, str]:
     """The keys with which a JSON of measurements begins; `words` are the options that the command was given."""
-    return {'machine': describe_machine(), 'version': version(), 'command': shlex.join([*command.split(), *words]),
+    return {'machine': machine(), 'version': version(), 'command': shlex.join([*command.split(), *words]),
             'date': str(datetime.date.today())}
+
+
+def machine() -> str:
+    """The GPU where CUDA finds one, processor, cores and Python."""
+    if not has_gpu():
+        return describe_machine()
+    try:
+        gpu = probe()
+    except EngineError:
+        return describe_machine()
+    return f'{gpu.gpu}, {gpu.multiprocessors} multiprocessors, {describe_machine()}'
 
 
 def version() -> str:

@@ -15,6 +15,7 @@ def test_values_resemble_their_neighbours_as_asked():
     assert np.mean(values[:, 1:] * values[:, :-1]) == pytest.approx(0.8, abs=0.03)
 
 
+@pytest.mark.slow
 def test_few_fleets_fail_and_few_verdicts_are_given():
     found = simulated(25, 0.5, 40)
     assert found.as_a_whole <= found.failed <= 10

@@ -185,7 +185,7 @@ def same(left: Any, right: Any) -> None:
         np.testing.assert_array_equal(left, right)
 
 
-@pytest.mark.parametrize('name', CASES)
+@pytest.mark.parametrize('name', [pytest.param(name, marks=[pytest.mark.slow] * (name == 'sliding window')) for name in CASES])
 @pytest.mark.parametrize('dtype', [np.float64, np.float32])
 def test_views_of_points_and_matrices_give_what_copies_give(name: str, dtype: type) -> None:
     function, arrays = CASES[name]

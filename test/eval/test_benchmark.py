@@ -10,6 +10,7 @@ from support.image_recordings import bag_of_two_cameras, folder_of_images
 
 from lightglue_trt_eval.cli.benchmark import main
 from lightglue_trt_eval.demo.flight import forth_and_back
+from lightglue_trt_ros import __version__
 from lightglue_trt_ros.datasets.sequence import RIGHT_TOPIC
 from lightglue_trt_ros.utils.errors import BagError
 
@@ -41,6 +42,9 @@ def test_stages_of_a_recording_s_own_frames(tmp_path, capsys):
                  '--json', str(out)]) == 0
     assert 'Stages of a frame' in capsys.readouterr().out
     figures = json.loads(out.read_text())
+    assert figures['version'].startswith(__version__)
+    assert figures['command'].startswith('benchmark stages')
+    assert figures['date']
     assert len(figures['stages']['stages']['frame']) == 9
     assert figures['caching']['cached_ms'] > 0
 

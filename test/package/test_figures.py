@@ -80,6 +80,14 @@ def test_json_of_benchmark_is_read(folder: Path) -> None:
     assert figures.load('stages').cell('extract', 'median') == '2.00'
 
 
+def test_runs_of_several_shares_of_a_gpu_become_one_table(folder: Path) -> None:
+    origin = {'machine': 'a GPU', 'version': '1.0', 'command': 'benchmark device', 'date': '2026-01-01'}
+    times = {'extract': [1, 2, 3], 'match': [4], 'place': [5], 'together': [11]}
+    (folder / 'run.json').write_text(json.dumps({**origin, 'device': times}))
+    (folder / 'gpu_times.json').write_text(json.dumps({'devices': {'ours, 8': 'run'}}))
+    assert figures.load('gpu_times').rows == [['ours', '8', '2.000', '4.000', '5.000', '11.000']]
+
+
 def test_report_is_kept_without_its_pairs(folder: Path) -> None:
     matcher = {'name': 'ours', 'ours': True, 'summary': {'1': {'pose_auc@10': 53.8123456}}, 'intervals': {},
                'deviation_histogram': [1], 'pairs': {'1': {}}}

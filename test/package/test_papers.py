@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 ROBOT, WORKBENCH = PACKAGES = REPOSITORY / 'lightglue_trt_ros', REPOSITORY / 'lightglue_trt_eval'
 PAGES = sorted((REPOSITORY / 'docs').glob('*.md'))
 PAPERS = [*(REPOSITORY / name for name in ('README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'training/README.md')), *PAGES]
-README_LINES, README_WORDS, ALL_WORDS, IMAGE_BYTES = 110, 750, 27_000, 2_000_000
+README_LINES, README_WORDS, ALL_WORDS, IMAGE_BYTES = 110, 750, 24_000, 2_000_000
 MEAN_WORDS, MOST_WORDS = 20, 40
 FENCE = re.compile(r'(?:<!-- (?P<comment>[^\n]*) -->\n)?^```(?P<language>\w*)\n(?P<code>.*?)^```$', re.MULTILINE | re.DOTALL)
 LINK = re.compile(r'!?\[([^\]]*)\]\(([^)\s]+)\)')
