@@ -33,7 +33,7 @@ COLCON_BASES := --paths . --build-base build/colcon/build --install-base build/c
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo docs check test lint pytest params figures parity colcon-test gpu-test kernels mutants robot clean
+.PHONY: help demo docs check test lint pytest params schemas figures parity colcon-test gpu-test kernels mutants robot clean
 
 help:
 	@echo 'make demo         render a flight, run the real node over it, show how well it matches: build/demo/'
@@ -44,6 +44,7 @@ help:
 	@echo '                  WORKERS=1 takes one process instead of three, COVERAGE=0 measures none and is faster'
 	@echo 'make pytest       every test with coverage, without lint and types; takes the same PYTEST_ARGS, WORKERS, COVERAGE'
 	@echo 'make params       config/matcher.yaml and the parameter table of docs/interface.md, from the fields of the settings'
+	@echo 'make schemas      report.schema.json and fleet.schema.json, from the classes that describe their keys'
 	@echo 'make figures      the tables, numbers and charts of README and docs/, from the files in docs/figures/'
 	@echo 'make docs         the documentation as a site, all links checked: build/docs/'
 	@echo 'make lint         ruff and mypy alone'
@@ -81,6 +82,9 @@ pytest: $(TEST) $(if $(filter 1,$(PARITY)),$(PARITY_DONE))
 
 params: $(RUN)
 	@$(PY) -m tools.params
+
+schemas: $(RUN)
+	@$(PY) -m tools.schemas
 
 figures: $(RUN)
 	@$(PY) -m tools.figures
