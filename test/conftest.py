@@ -108,7 +108,6 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 
 def pytest_collection_finish() -> None:
     """Thousands of tests and all their modules stay: the garbage collector need not look at them again and again."""
-    gc.collect()
     gc.freeze()
 
 

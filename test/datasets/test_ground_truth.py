@@ -345,6 +345,14 @@ def test_own_odometry_is_no_ground_truth(tmp_path: Path, topic: str, angular: fl
     assert '/mocap' in truth.source
 
 
+@pytest.mark.parametrize(('child', 'own'), [('cam', True), ('body', False)])
+def test_own_odometry_of_a_former_version_is_known_by_its_velocities(tmp_path: Path, child: str, own: bool) -> None:
+    """It was recorded on the way. VINS-Fusion has no rotation rates either, and poses of a body."""
+    opened = own_odometry(Bag(tmp_path / 'bag'), '/vo', STAMPS, child, begins_m=20.0).open()
+    (topic,) = (topic for topic in opened.topics if topic.name == '/vo')
+    assert OwnOdometry(opened).publishes(topic) == own
+
+
 @pytest.mark.parametrize('size', [0.0, np.nan])
 def test_odometry_without_attitude_is_not_taken_for_the_own_one(tmp_path: Path, size: float) -> None:
     bag = own_odometry(Bag(tmp_path / 'bag'), '/vo', STAMPS, angular=0.2)
