@@ -178,8 +178,8 @@ def _origin(content: Mapping[str, Any]) -> str:
 
 
 KINDS: dict[str, Callable[[Mapping[str, Any]], Table]] = {
-    'rows': _of_rows, 'reports': _of_reports, 'means': _of_means, 'stages': _of_stages, 'device': _of_device, 'devices': _of_devices, 'node': _of_node,
-    'homographies': _of_homographies, 'turns': _of_turns, 'runs': _of_runs}
+    'rows': _of_rows, 'reports': _of_reports, 'means': _of_means, 'stages': _of_stages, 'device': _of_device,
+    'devices': _of_devices, 'node': _of_node, 'homographies': _of_homographies, 'turns': _of_turns, 'runs': _of_runs}
 
 
 def keep(file: Path, name: str, command: str) -> None:
