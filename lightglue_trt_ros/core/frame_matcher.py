@@ -250,8 +250,7 @@ class FrameMatcher:
     def _find_at_zero(self, reference: _Frame, current: _Frame, sought: Sought, clock: Stopwatch) -> tuple[_Found | None, str]:
         """Match before the first layer; where that is not enough None, and the note of its answer.
 
-        The fit may be an unlikely one: it is not tried again from samples, which takes long, as its few inliers refuse it. A pair
-        that a device cannot fit is refused.
+        The fit may be an unlikely one: it is not tried again from samples, which takes long, as its few inliers refuse it.
         """
         found, thresholds = None, self.config.thresholds_at_zero(self.backend.score_calibration)
         sought = sought._replace(fit_limit=math.inf)
@@ -259,8 +258,7 @@ class FrameMatcher:
         clock.lap('match')
         valid0, valid1 = (frame.features.scores > thresholds.detection for frame in (reference, current))
         numbers = int(np.count_nonzero(valid0)), int(np.count_nonzero(valid1))
-        fitted = correspondences is not None or self._refiner_of(reference, current) is None  # else the host would fit, slowly
-        if fitted and enough(int(np.count_nonzero(answer.indices >= 0)), numbers, len(answer.indices)):
+        if enough(int(np.count_nonzero(answer.indices >= 0)), numbers, len(answer.indices)):
             found = self._complete(reference, current, sought, answer, correspondences, clock)
             keypoints = reference.points[:len(valid0)][valid0]
             found = found if is_sure(found.correspondences, found.judged.foreign, keypoints, current.size) else None

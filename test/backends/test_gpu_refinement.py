@@ -473,19 +473,3 @@ def test_features_that_are_kept_match_as_they_did_and_give_their_memory_back(bac
     del kept, again, current
     gc.collect()
     assert (len(gpu.memory), len(gpu.pinned)) == free
-
-
-def test_easy_pair_that_device_cannot_fit_takes_layers_and_no_host_fit(backend, monkeypatch):
-    def find(reference, current, thresholds, sought, find=backend.correspond):
-        answer, correspondences = find(reference, current, thresholds, sought)
-        return answer, None if thresholds.at_zero else correspondences
-
-    fitted = []
-    monkeypatch.setattr(backend, 'correspond', find)
-    monkeypatch.setattr('lightglue_trt_ros.core.frame_matcher.correspond', lambda sought, answer, *rest: (
-        fitted.append(answer.layers), correspond(sought, answer, *rest))[1])
-    config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
-    matcher, wall = FrameMatcher(backend, config), photo('coffee', ENGINE[0] + 20, ENGINE[1] + 60)
-    found = [matcher.process(wall[number:, 3 * number:][:ENGINE[0], :ENGINE[1]].copy(), 0.1 * number) for number in range(3)]
-    assert all(matches.layers > 0 for matches in found[1:])
-    assert 0 not in fitted
