@@ -14,7 +14,7 @@ from .types import Float32, UInt8
 
 AROUND_PX = 4.0  # deviation of the Gaussian around a pixel, from whose mean its detail differs
 MEMORY = 60  # images
-LEAST_IMAGES = 4  # from which on a pattern is known
+SETTLED_AT = (4, 6, 9, 13, 20, 30, 43, 60)  # images after which offsets are computed, and after every GONE of them
 CERTAIN = 2.0  # standard deviations of its mean, below which a pixel's offset counts as none
 PROBES = 1024  # pixels of the largest offsets that tell whether an image has the pattern
 AROUND = (-5, 0), (5, 0), (0, -5), (0, 5)  # what they are compared with, pixels down and right
@@ -57,8 +57,8 @@ class FixedPattern:
         if self._learned is None or self._learned.mean.shape != image.shape or self._without > GONE:
             self._learned, self._known, self._without = _Moments(image.shape), None, 0
         if not self._without:
-            self._learned.add(detail_of(image.astype(np.float32), float(__import__('os').environ.get('AROUND', AROUND_PX))))
-            if self._learned.images >= LEAST_IMAGES:
+            self._learned.add(detail_of(image.astype(np.float32), AROUND_PX))
+            if self._learned.images in SETTLED_AT or self._learned.images % GONE == 0:  # which takes longer than to learn
                 self._known = self._learned.offsets()
 
 
@@ -93,8 +93,10 @@ class _Offsets:
     def __init__(self, offsets: NDArray[np.int16]) -> None:
         self.offsets, strength = offsets, np.zeros(offsets.shape, np.int16)
         strength[INSIDE] = np.abs(offsets[INSIDE])
-        count = min(PROBES, int(np.count_nonzero(strength)))
-        self._v, self._u = np.unravel_index(np.argpartition(strength, -count, axis=None)[-count:], strength.shape)
+        above = np.bincount(strength.ravel())[::-1].cumsum()[::-1]  # pixels with this strength at least
+        least = max(1, int(np.searchsorted(-above, -PROBES, side='right')) - 1)
+        strongest = np.flatnonzero(strength >= least)
+        self._v, self._u = np.unravel_index(strongest[::max(1, len(strongest) // PROBES)], strength.shape)
         self._expected = self._contrast(offsets)
 
     def are_in(self, image: UInt8) -> bool:

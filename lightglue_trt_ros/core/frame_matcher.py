@@ -232,7 +232,8 @@ class FrameMatcher:
         current.tracks = tracks
         clock.lap('track')
         current.points = correspondences.merged_into(current.points)  # the next frame starts from there
-        self._variance_factor.add(correspondences.quantile, correspondences.inliers, correspondences.second_quantile)
+        self._variance_factor.add(correspondences.quantile, correspondences.inliers, correspondences.second_quantile,
+                                  by_layers=answer.layers > 0)
         matches = FrameMatches(
             current.stamp, reference.stamp, correspondences.points, correspondences.reference_points,
             self.backend.score_calibration.after(answer.layers).probability(correspondences.scores),

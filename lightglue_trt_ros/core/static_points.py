@@ -67,7 +67,7 @@ class StaticPoints:
 
     def corrected(self, image: UInt8) -> UInt8:
         """A gray image, uint8 (H, W), without what the pattern adds to it; the same where nothing is known."""
-        return image if self.mode == 'keep' or __import__('os').environ.get('OFF') else self.pattern.fixed.corrected(image)
+        return image if self.mode == 'keep' else self.pattern.fixed.corrected(image)
 
     @property
     def standing(self) -> Standing | None:

@@ -6,7 +6,7 @@ import cv2
 import numpy as np
 import pytest
 
-from lightglue_trt_ros.core.fixed_pattern import GONE, LEAST_IMAGES, FixedPattern
+from lightglue_trt_ros.core.fixed_pattern import GONE, SETTLED_AT, FixedPattern
 
 SIZE = 120, 160
 
@@ -86,9 +86,9 @@ def test_pattern_that_is_gone_is_forgotten_and_another_is_learned():
 def test_nothing_is_subtracted_before_some_images_or_after_another_size():
     rng = np.random.default_rng(4)
     pattern, learned = fixed(rng), FixedPattern()
-    for number, world in enumerate(worlds(rng, LEAST_IMAGES + 2)):
+    for number, world in enumerate(worlds(rng, SETTLED_AT[0] + 2)):
         image = shown(world, pattern, rng)
-        assert (learned.corrected(image) is image) == (number < LEAST_IMAGES)
+        assert (learned.corrected(image) is image) == (number < SETTLED_AT[0])
         learned.add(image)
     half = np.ascontiguousarray(image[::2, ::2])
     assert learned.corrected(half) is half

@@ -30,7 +30,7 @@ from lightglue_trt_ros.core.refinement import (
     unrefined,
 )
 from lightglue_trt_ros.core.refinement.matrices import eigenvalue_gap, lessened, points_first, points_last
-from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor, epipolar_residuals, fit_epipolar
+from lightglue_trt_ros.core.refinement.variance_factor import HALF, MOST, NORMAL, VarianceFactor, epipolar_residuals, fit_epipolar
 
 
 def place(image, view, points, seen, unit=1.0):
@@ -584,3 +584,23 @@ def test_large_images_have_inliers_as_far_off_as_their_pixels_are_small():
     large, small = (epipolar_residuals(first, second, covariances / 400, unit, math.inf) for unit in (4.0, 1.0))
     assert large.inliers > 1.3 * small.inliers
     assert large.quantile > 2 * small.quantile
+
+
+def test_exact_frames_from_before_the_first_layer_change_no_limit_of_layers():
+    factor = VarianceFactor()
+    for _ in range(10):
+        factor.add(NORMAL, 300)
+    limit = factor.fit_limit
+    for _ in range(30):
+        factor.add(0.2 * NORMAL, 300, by_layers=False)
+    assert factor.fit_limit == limit
+    assert factor.value < 0.3
+    factor.add(0.2 * NORMAL, 300)
+    assert factor.fit_limit < limit
+
+
+def test_limit_of_layers_is_the_largest_where_only_exact_frames_were_seen():
+    factor = VarianceFactor()
+    assert factor.fit_limit == 0
+    factor.add(0.2 * NORMAL, 300, by_layers=False)
+    assert factor.fit_limit == HALF * MOST

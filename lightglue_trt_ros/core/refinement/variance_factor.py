@@ -44,7 +44,7 @@ class VarianceFactor:
     def __init__(self) -> None:
         self._log: float | None = None
         self._variance = 0.0  # of the logarithm
-        self._usual = 0.0  # a slower mean of the logarithm
+        self._usual: float | None = None  # a slower mean of the logarithm, over frames of the layers
 
     @property
     def value(self) -> float:
@@ -53,14 +53,17 @@ class VarianceFactor:
     @property
     def fit_limit(self) -> float:
         """Limit of a fit's median of squared residuals over their variances; a fit beyond it is tried again from samples."""
-        return 0.0 if self._log is None else HALF * min(UNLIKELY * math.exp(self._usual), MOST)
+        if self._log is None:
+            return 0.0
+        return HALF * (MOST if self._usual is None else min(UNLIKELY * math.exp(self._usual), MOST))
 
-    def add(self, quantile: float, inliers: int, second_quantile: float = math.inf) -> None:
+    def add(self, quantile: float, inliers: int, second_quantile: float = math.inf, *, by_layers: bool = True) -> None:
         """Filter in a frame whose `inliers` have this QUANTILE of squared distances over their variances; too few change nothing.
 
         The quantile is compared with that of a normal distribution. A plane, a rotation and a standing camera have many
         geometries: the fit is the one of them with the smallest distances, `second_quantile` is of another one, which nothing
-        chose. The mean of both logarithms is right then.
+        chose. The mean of both logarithms is right then. Matches from before the first layer are more exact than those of the layers
+        (not `by_layers`), and change no limit of theirs.
         """
         if inliers < ENOUGH:
             return
@@ -70,7 +73,8 @@ class VarianceFactor:
         measured = math.log(min(max(quantile / NORMAL * inliers / (inliers - FREEDOM), LEAST), MOST))
         noise = NOISE / inliers
         expected = self._variance + DRIFT
-        self._usual = measured if self._log is None else (1 - RATE) * self._usual + RATE * measured
+        if by_layers:
+            self._usual = measured if self._usual is None else (1 - RATE) * self._usual + RATE * measured
         if self._log is None or (measured - self._log)**2 > JUMP**2 * (expected + noise):
             self._log, self._variance = measured, noise
         else:
