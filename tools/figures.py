@@ -28,7 +28,7 @@ BLOCK = re.compile(r'<!-- figures: ([\w/-]+) -->\n(?:(?!<!-- figures).*\n)*?<!--
 CELL = re.compile(r'<!-- figure: (\w[^>]*?) -->.*?<!-- end -->')
 REFERENCE = re.compile(r'\{([^{}]+)\}')
 KEPT = ('name', 'ours', 'summary', 'intervals', 'deviation_histogram')  # of a matcher of a report
-GPU_STAGES = ('extract', 'match', 'place', 'together')
+GPU_STAGES = ('extract', 'match', 'place', 'together', 'at exit 0')
 CONTESTED = 'pose_auc@10'
 DIGITS = 6  # significant, of what is kept of a report
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import json
 import math
-import re
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from lightglue_trt_eval.times import board_prediction as prediction
-from lightglue_trt_eval.times.board_prediction import SHARES, STAGES, Board, measured_ms, predict, share_of_h200
+from lightglue_trt_eval.times.board_prediction import SHARES, STAGES, Board, measured_ms, predict, share_of_h100
 from lightglue_trt_eval.times.graph_costs import Work
 from lightglue_trt_ros.core.config import MatcherConfig
 
 pytestmark = pytest.mark.networks
-BENCHMARKS = Path(__file__).parents[2] / 'docs' / 'benchmarks.md'
+FIGURES = Path(__file__).resolve().parents[2] / 'docs' / 'figures' / 'boards.json'
 
 
 @pytest.fixture(autouse=True, scope='module')
@@ -35,7 +35,7 @@ def test_a_bound_is_of_operations_or_of_bytes():
 @pytest.mark.parametrize('model', ['ours', 'ours_light'])
 @pytest.mark.parametrize('count', SHARES)
 def test_a_share_of_the_h200_is_predicted_as_it_was_measured(monkeypatch, model, count):
-    share = share_of_h200(count)
+    share = share_of_h100(count)
     monkeypatch.setattr(prediction, 'BOARDS', (share,))
     predicted = predict(MatcherConfig(weights=model)).boards[share.name]
     times = prediction.TIMES_MS[model, count]
@@ -44,14 +44,14 @@ def test_a_share_of_the_h200_is_predicted_as_it_was_measured(monkeypatch, model,
 
 
 def test_between_measured_shares_times_are_interpolated_and_beyond_them_they_are_scaled_or_stay(monkeypatch):
-    shares = [share_of_h200(count) for count in (4, *SHARES, 11, 264)]
+    shares = [share_of_h100(count) for count in (4, *SHARES, 11, 264)]
     monkeypatch.setattr(prediction, 'BOARDS', tuple(shares))
     boards = predict(MatcherConfig()).boards
     for stage in STAGES:
-        four, eight, sixteen, whole, eleven, more = (boards[share.name][stage].estimate_ms for share in shares)
+        four, eight, fourteen, whole, eleven, more = (boards[share.name][stage].estimate_ms for share in shares)
         assert four == pytest.approx(2 * eight)
-        assert eight > eleven > sixteen
-        assert eleven == pytest.approx(eight * (sixteen / eight)**math.log2(11 / 8))
+        assert eight > eleven > fourteen
+        assert eleven == pytest.approx(eight * (fourteen / eight)**(math.log(11 / 8) / math.log(14 / 8)))
         assert more == whole
 
 
@@ -85,21 +85,18 @@ def test_estimates_are_ordered_as_boards_models_and_shapes_are():
 def test_measured_times_are_of_their_shapes_and_models_alone():
     light = MatcherConfig(weights='ours_light')
     assert {name: each['match'] for name, each in measured_ms(light).items()} == {
-        share_of_h200(count).name: prediction.TIMES_MS['ours_light', count][1] for count in SHARES}
+        share_of_h100(count).name: prediction.TIMES_MS['ours_light', count][1] for count in SHARES}
     assert not measured_ms(MatcherConfig(weights='ours_light', max_keypoints=512))
-    assert not measured_ms(MatcherConfig()), 'its six layers lie between others'
     assert not measured_ms(MatcherConfig(weights='magicleap'))
 
 
-def test_the_table_of_the_docs_has_these_predictions():
+def test_figures_of_the_docs_have_these_predictions():
     ours, light = (predict(MatcherConfig(weights=model)).boards for model in ('ours', 'ours_light'))
     rates = {board.name: board for board in prediction.BOARDS}
     expected = []
     for name, stages in ours.items():
         cells = [name, f'{rates[name].matrix_tflops}', f'{rates[name].gb_per_s}']
-        for each in (*(stages[stage] for stage in (*STAGES, 'together')), light[name]['together']):
-            digits = 2 if each.bound_ms < 0.1 else 1
-            cells.append(f'{each.bound_ms:.{digits}f} to {each.estimate_ms:.1f}')
-        expected.append(f'| {" | ".join(cells)} |')
-    found = [line for line in BENCHMARKS.read_text().splitlines() if re.match(rf'\| (?:{"|".join(rates)}) \|', line)]
-    assert found == expected, '\n'.join(['the table should be', *expected])
+        for stage, each in (*((stage, stages[stage]) for stage in (*STAGES, 'together')), ('', light[name]['together'])):
+            cells.append(f'{each.bound_ms:.{2 if stage == "place" else 1}f} to {each.estimate_ms:.1f}')
+        expected.append(cells)
+    assert json.loads(FIGURES.read_text())['rows'] == expected

@@ -82,10 +82,10 @@ def test_json_of_benchmark_is_read(folder: Path) -> None:
 
 def test_runs_of_several_shares_of_a_gpu_become_one_table(folder: Path) -> None:
     origin = {'machine': 'a GPU', 'version': '1.0', 'command': 'benchmark device', 'date': '2026-01-01'}
-    times = {'extract': [1, 2, 3], 'match': [4], 'place': [5], 'together': [11]}
+    times = {'extract': [1, 2, 3], 'match': [4], 'place': [5], 'together': [11], 'at exit 0': [7]}
     (folder / 'run.json').write_text(json.dumps({**origin, 'device': times}))
     (folder / 'gpu_times.json').write_text(json.dumps({'devices': {'ours, 8': 'run'}}))
-    assert figures.load('gpu_times').rows == [['ours', '8', '2.000', '4.000', '5.000', '11.000']]
+    assert figures.load('gpu_times').rows == [['ours', '8', '2.000', '4.000', '5.000', '11.000', '7.000']]
 
 
 def test_report_is_kept_without_its_pairs(folder: Path) -> None:

@@ -62,8 +62,8 @@ class VarianceFactor:
 
         The quantile is compared with that of a normal distribution. A plane, a rotation and a standing camera have many
         geometries: the fit is the one of them with the smallest distances, `second_quantile` is of another one, which nothing
-        chose. The mean of both logarithms is right then. Matches from before the first layer are more exact than those of the layers
-        (not `by_layers`), and change no limit of theirs.
+        chose. The mean of both logarithms is right then. Matches from before the first layer are more exact than those of the
+        layers (not `by_layers`), and change no limit of theirs.
         """
         if inliers < ENOUGH:
             return
