@@ -22,7 +22,8 @@ from lightglue_trt_ros.utils.files import write_output
 
 from ..demo.flight import forth_and_back, textured_frames
 from ..report.board_page import board_page, board_text, verdict
-from ..times.board_check import ShapeCheck, as_text, check_node, check_shape
+from ..report.json_report import as_text
+from ..times.board_check import ShapeCheck, check_node, check_shape
 from ..times.board_prediction import predict
 from ..times.provenance import provenance
 from ..times.sensors import power_mode

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..report.documents import entry, schema_of
-from ..report.report_keys import BootstrapKeys, EngineKeys, FiguresKeys, IntervalKeys, MetricKeys, VerdictKeys
+from ..report.report_keys import (
+    BootstrapKeys,
+    DifferenceKeys,
+    FiguresKeys,
+    IntervalKeys,
+    MatcherSummaryKeys,
+    MetricKeys,
+    VerdictKeys,
+)
 
 
 @dataclass
@@ -23,20 +31,6 @@ class InstalledKeys:
 
 
 @dataclass
-class TogetherKeys:
-    """Now less before."""
-
-    stride: int = entry('Frames between the two of a pair.')
-    metric: str = entry('Name in `metrics`.')
-    difference: float = entry('Points of a percentage; above 0: better.')
-    low: float | None = entry('Lower end of its interval, points.')
-    high: float | None = entry('Upper end, points.')
-    pairs: int = entry('Pairs that both have (of the fleet as a whole: recordings).')
-    freedom: float = entry('About how many independent pairs these are worth, less one.')
-    verdict: VerdictKeys = entry('')
-
-
-@dataclass
 class DetectableKeys:
     """Of one figure."""
 
@@ -47,17 +41,8 @@ class DetectableKeys:
 
 
 @dataclass
-class ChangeKeys:
+class ChangeKeys(DifferenceKeys):
     """Now less before."""
-
-    stride: int = entry('Frames between the two of a pair.')
-    metric: str = entry('Name in `metrics`.')
-    difference: float = entry('Points of a percentage; above 0: better.')
-    low: float | None = entry('Lower end of its interval, points.')
-    high: float | None = entry('Upper end, points.')
-    pairs: int = entry('Pairs that both have (of the fleet as a whole: recordings).')
-    freedom: float = entry('About how many independent pairs these are worth, less one.')
-    verdict: VerdictKeys = entry('')
 
 
 @dataclass
@@ -71,7 +56,7 @@ class AgainstKeys:
     added: list[str] = entry('Recordings not evaluated then.')
     limit: float | None = entry('--fail-under-worse, points; null: none.')
     failures: list[str] = entry('What got worse by more than that, a line for each recording.')
-    together: list[TogetherKeys] = entry('Means over recordings, which are what `pairs` counts here.')
+    together: list[ChangeKeys] = entry('Means over recordings, which are what `pairs` counts here.')
     detectable: list[DetectableKeys] = entry(
         'Losses that --fail-under-worse 0 detects with a probability of 0.8, points; null: too few recordings, or '
         'pairs.')
@@ -79,15 +64,9 @@ class AgainstKeys:
 
 
 @dataclass
-class FactsMatcherKeys:
+class FactsMatcherKeys(MatcherSummaryKeys):
     """A matcher."""
 
-    name: str = entry('Short.')
-    description: str = entry('What ran, with which settings.')
-    ours: bool = entry('Whether it is this package, no baseline.')
-    engine: EngineKeys | None = entry('')
-    summary: dict[str, FiguresKeys] = entry(
-        'By stride (frames between the two of a pair), as text: the figures over all its pairs.')
     pairs: dict[str, int] = entry('By stride (frames between the two of a pair), as text: number of pairs.')
 
 

@@ -45,6 +45,20 @@ class BootstrapKeys:
 
 
 @dataclass
+class DifferenceKeys:
+    """Of a figure."""
+
+    stride: int = entry('Frames between the two of a pair.')
+    metric: str = entry('Name in `metrics`.')
+    difference: float = entry('Points of a percentage; above 0: better.')
+    low: float | None = entry('Lower end of its interval, points.')
+    high: float | None = entry('Upper end, points.')
+    pairs: int = entry('Pairs that both have (of the fleet as a whole: recordings).')
+    freedom: float = entry('About how many independent pairs these are worth, less one.')
+    verdict: VerdictKeys = entry('')
+
+
+@dataclass
 class PairsKeys:
     """Columns (P,) of pairs."""
 
@@ -95,6 +109,18 @@ class EngineKeys:
 
 
 @dataclass
+class MatcherSummaryKeys:
+    """What ran, and its figures."""
+
+    name: str = entry('Short.')
+    description: str = entry('What ran, with which settings.')
+    ours: bool = entry('Whether it is this package, no baseline.')
+    engine: EngineKeys | None = entry('')
+    summary: dict[str, FiguresKeys] = entry(
+        'By stride (frames between the two of a pair), as text: the figures over all its pairs.')
+
+
+@dataclass
 class StageTimesKeys:
     """Of one stage."""
 
@@ -133,15 +159,9 @@ class WorstPairKeys:
 
 
 @dataclass
-class MatcherKeys:
+class MatcherKeys(MatcherSummaryKeys):
     """A matcher; the first one is what comparisons and requirements are about."""
 
-    name: str = entry('Short.')
-    description: str = entry('What ran, with which settings.')
-    ours: bool = entry('Whether it is this package, no baseline.')
-    engine: EngineKeys | None = entry('')
-    summary: dict[str, FiguresKeys] = entry(
-        'By stride (frames between the two of a pair), as text: the figures over all its pairs.')
     intervals: dict[str, dict[str, IntervalKeys]] = entry(
         'By stride (frames between the two of a pair), as text: the interval of each figure, by its name.')
     stage_ms: dict[str, StageTimesKeys] = entry('By stage (`frame` is all of it): wall time of timed frames.')
@@ -189,18 +209,10 @@ class RecordingKeys:
     others: Any = entry('', OTHERS)
 
 @dataclass
-class ContestKeys:
+class ContestKeys(DifferenceKeys):
     """One of them."""
 
     other: str = entry("The other one's name.")
-    stride: int = entry('Frames between the two of a pair.')
-    metric: str = entry('Name in `metrics`.')
-    difference: float = entry('Points of a percentage; above 0: better.')
-    low: float | None = entry('Lower end of its interval, points.')
-    high: float | None = entry('Upper end, points.')
-    pairs: int = entry('Pairs that both have (of the fleet as a whole: recordings).')
-    freedom: float = entry('About how many independent pairs these are worth, less one.')
-    verdict: VerdictKeys = entry('')
 
 
 @dataclass

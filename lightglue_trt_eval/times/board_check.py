@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any
 
 import numpy as np
 
@@ -106,11 +104,6 @@ def build_seconds(config: MatcherConfig) -> float | None:
         if artifact.identity.weights == config.weights:
             return round(float(sum(artifact.record.get('build_seconds', {}).values())), 1)
     return None
-
-
-def as_text(document: dict[str, Any]) -> bytes:
-    """JSON for people as well: a list of numbers is one line."""
-    return (json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False) + '\n').encode()
 
 
 def _disagreements(backend: Backend, config: MatcherConfig, frames: Frames) -> list[str]:

@@ -267,7 +267,7 @@ class TensorRTBackend:
         def work(pair: Pair, span: tuple[int, int]) -> None:
             self._matcher.enqueue(pair, *span)
             if then == 'refine':
-                self._refine(pair, camera, self._matcher.results['matches0'])
+                self._refine(pair, camera, self._matcher.results[names.MATCHES])
             elif then == 'correspond':
                 self._correspond(pair, camera)
         if KEPT in (pair[0].index, pair[1].index):

@@ -23,11 +23,11 @@ PRESENT = 0.5  # share of the pattern that an image must have
 GONE = 20  # images without the pattern, after which it is forgotten
 
 
-def detail_of(gray: Float32, around_px: float) -> Float32:
-    """How a gray image, float32 (H, W), differs from the mean of a Gaussian of this deviation around each pixel."""
+def detail_of(gray: Float32) -> Float32:
+    """How a gray image, float32 (H, W), differs from the mean around each pixel."""
     height, width = gray.shape
     half = cv2.resize(gray, ((width + 1) // 2, (height + 1) // 2), interpolation=cv2.INTER_AREA)  # is blurred sooner
-    deviation = (around_px**2 - 1)**0.5 / 2  # resizing down and up has a variance of one pixel squared
+    deviation = (AROUND_PX**2 - 1)**0.5 / 2  # resizing down and up has a variance of one pixel squared
     return np.asarray(gray - cv2.resize(cv2.GaussianBlur(half, (0, 0), deviation), (width, height)), np.float32)
 
 
@@ -57,7 +57,7 @@ class FixedPattern:
         if self._learned is None or self._learned.mean.shape != image.shape or self._without > GONE:
             self._learned, self._known, self._without = _Moments(image.shape), None, 0
         if not self._without:
-            self._learned.add(detail_of(image.astype(np.float32), AROUND_PX))
+            self._learned.add(detail_of(image.astype(np.float32)))
             if self._learned.images in SETTLED_AT or self._learned.images % GONE == 0:  # which takes longer than to learn
                 self._known = self._learned.offsets()
 

@@ -124,7 +124,7 @@ class StaticPoints:
 class Pattern:
     """What stands in the images of a moving camera: pixels that are brighter than what is around them in nearly all, or darker."""
 
-    CONTRAST, AROUND_PX = 4.0, 4.0  # least difference, gray levels, from the mean of this deviation around
+    CONTRAST = 4.0  # least difference from the mean around, gray levels
     SURE, LEAST_IMAGES = 0.8, 3  # share of the images in which a pixel differs, and of how many
     MEMORY = 20  # images
     REACH_PX = 2  # pixels around, in which no keypoint is taken either
@@ -161,7 +161,7 @@ class Pattern:
         if known and self._late < self.RARELY:
             return
         self._late = 0
-        detail = detail_of(resize_gray(image, self.size).astype(np.float32), self.AROUND_PX)
+        detail = detail_of(resize_gray(image, self.size).astype(np.float32))
         self.images += 1
         part = np.float32(1 / min(self.images, self.MEMORY))
         self._mean = self._mean + part * (detail - self._mean)

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.full_disks import small_disk
 from support.written_engines import (
     ADA,
     CALIBRATION,
@@ -277,19 +278,11 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
 
 
 def test_a_file_system_that_is_really_full(tmp_path):
-    disk = tmp_path / 'disk'
-    disk.mkdir()
-    command = ['mount', '-t', 'tmpfs', '-o', 'size=128k', 'tmpfs', str(disk)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f'no file system can be mounted here: {mounted.stderr.strip()}')
-    try:
+    with small_disk(tmp_path) as disk:
         with pytest.raises(EngineError, match='No space left on device'):
             put(disk, cache=bytes(200_000))
         assert left_in(disk) == set()
         assert put(disk).read('timing.cache') == b'timings'
-    finally:
-        subprocess.run(['umount', str(disk)], check=True)
 
 
 def test_a_read_only_folder_is_refused_before_anything_is_built(tmp_path, monkeypatch):

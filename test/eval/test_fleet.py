@@ -25,6 +25,7 @@ for name in ('distributed', 'fsspec', 'pyarrow'):
     pytest.importorskip(name, reason=f'{name} is not installed: fleets are not tested (setup.py, extra fleet)')
 
 from support.fleets import copy_of, make_flight
+from support.full_disks import small_disk
 
 from lightglue_trt_eval.fleet import plan as plan_module
 from lightglue_trt_eval.fleet.comparison import (
@@ -499,13 +500,7 @@ def test_what_is_kept_is_whole_and_found_again(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_told_and_keeps_what_was_written(tmp_path: Path) -> None:
-    disk = tmp_path / 'disk'
-    disk.mkdir()
-    command = ['mount', '-t', 'tmpfs', '-o', 'size=128k', 'tmpfs', str(disk)]
-    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
-    if mounted.returncode:
-        pytest.skip(f'no file system can be mounted here: {mounted.stderr.strip()}')
-    try:
+    with small_disk(tmp_path) as disk:
         kept = ResultStore(disk)
         kept.put('a' * 64, {}, {'report.json': bytes(1000)})
         with pytest.raises(LightglueTrtError, match=r'No space left on device\), and nothing was: what was written before is kept'):
@@ -513,8 +508,6 @@ def test_a_full_disk_is_told_and_keeps_what_was_written(tmp_path: Path) -> None:
         assert kept.get('a' * 64) is not None
         assert kept.get('b' * 64) is None
         assert not list(kept.place('b' * 64).iterdir())
-    finally:
-        subprocess.run(['umount', str(disk)], check=True)
 
 
 class Parsed(HTMLParser):

@@ -1,13 +1,18 @@
-"""A disk on which only small files find room, without root: the limit of the size of this process's files.
+"""Disks on which only small files find room: a real one, and one without root.
 
-The write that goes beyond it is cut short, and the next one fails, as on a full disk; errno says EFBIG in place of ENOSPC.
+Without root it is the limit of the size of this process's files. The write that goes beyond it is cut short, and the next one
+fails, as on a full disk; errno says EFBIG in place of ENOSPC.
 """
 
 from __future__ import annotations
 
 import resource
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
 
 FULL = 'File too large'  # what the error says
 
@@ -21,3 +26,18 @@ def room_for(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[Path]:
+    """A file system of 128 KiB below a folder; skips where none can be mounted."""
+    disk = folder / 'disk'
+    disk.mkdir()
+    command = ['mount', '-t', 'tmpfs', '-o', 'size=128k', 'tmpfs', str(disk)]
+    mounted = subprocess.run(command, capture_output=True, text=True, check=False)
+    if mounted.returncode:
+        pytest.skip(f'no file system can be mounted here: {mounted.stderr.strip()}')
+    try:
+        yield disk
+    finally:
+        subprocess.run(['umount', str(disk)], check=True)
