@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import itertools
 import sys
 from collections.abc import Iterator
@@ -39,6 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when the page was written and all engines agree with the CPU; else 1."""
     args, words = _parse(argv)
     config = MatcherConfig(**settings_of(args, MatcherConfig))
+    _check_gpu(config)
     frames = _Frames(args.recording, args.image_topic, args.image_bits)
     checks: list[tuple[MatcherConfig, ShapeCheck]] = []
     left_out: list[dict[str, str]] = []
@@ -109,6 +111,15 @@ def _shape(text: str) -> tuple[tuple[int, int], int]:
     return (height, width), int(keypoints)
 
 
+def _check_gpu(config: MatcherConfig) -> None:
+    """Raises EngineError where engines are asked for and no GPU is there."""
+    if config.backend != 'onnxruntime':
+        try:
+            probe()
+        except EngineError as error:
+            raise EngineError(f'{error};\n--backend onnxruntime times the CPU') from error
+
+
 def _build(config: MatcherConfig, args: argparse.Namespace) -> None:
     """Build the engines that are not there. Raises EngineError."""
     from lightglue_trt_ros.cli.build_engines import main as build_engines
@@ -118,8 +129,7 @@ def _build(config: MatcherConfig, args: argparse.Namespace) -> None:
                           ('--tactic-sources', args.tactic_sources), ('--frames', args.recording),
                           ('--image-topic', args.image_topic)):
         words += [option, str(value)] if value not in (None, '') else []
-    if build_engines(words):
-        raise EngineError('its engines were not built: the lines above say why')
+    inspect.unwrap(build_engines)(words)  # its errors are this command's, and its lines are logged once
 
 
 def _document(args: argparse.Namespace, words: list[str], weights: str, checks: list[tuple[MatcherConfig, ShapeCheck]],

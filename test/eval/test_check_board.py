@@ -12,7 +12,9 @@ from lightglue_trt_eval.cli import check_board
 from lightglue_trt_eval.report.board_page import board_page, board_text, notes, verdict
 from lightglue_trt_eval.times import sensors
 from lightglue_trt_eval.times.board_check import ShapeCheck, levels
-from lightglue_trt_ros.utils.errors import LightglueTrtError
+from lightglue_trt_ros.cli import build_engines
+from lightglue_trt_ros.utils.commands import command
+from lightglue_trt_ros.utils.errors import EngineError, LightglueTrtError
 
 SMALL = ('--backend', 'onnxruntime', '--weights', 'ours_light', '--frames', '10', '--seconds', '0')
 TIMES = {'frame': [20.0, 22.0, 30.0, 31.0], 'gpu': [9.0, 9.5, 9.9, 12.0]}
@@ -47,6 +49,29 @@ def test_ends_with_reason_when_no_shape_runs(tmp_path: Path, capsys: pytest.Capt
     assert check_board.main([*SMALL, '--shapes', '96x128:5000', '--out', str(tmp_path / 'board')]) == 1
     assert 'no shape ran: ' in capsys.readouterr().err
     assert not (tmp_path / 'board').exists()
+
+
+def test_without_gpu_one_line_says_so_and_names_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                         capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise EngineError('no usable GPU: none')
+
+    monkeypatch.setattr(check_board, 'probe', fail)
+    assert check_board.main(['--out', str(tmp_path / 'board')]) == 1
+    assert capsys.readouterr().err == 'check_board: no usable GPU: none;\n--backend onnxruntime times the CPU\n'
+
+
+def test_engines_that_do_not_build_are_named_with_the_reason_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    def fail(words: list[str]) -> int:
+        raise EngineError('the workspace is too small')
+
+    monkeypatch.setattr(check_board, 'probe', lambda: None)
+    monkeypatch.setattr(build_engines, 'main', command('build_engines')(fail))
+    assert check_board.main(['--shapes', '96x128:128', '--out', str(tmp_path / 'board')]) == 1
+    printed = capsys.readouterr()
+    assert printed.err == 'check_board: no shape ran: the workspace is too small\n'
+    assert printed.out.count('the workspace is too small') == 1
 
 
 @pytest.mark.parametrize('given', ['480', '480x640', 'x:1', '480x640:1024,'])
