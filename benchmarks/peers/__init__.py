@@ -17,6 +17,7 @@ from benchmarks.peers.networks import PEERS, PeerBackend, require
 from benchmarks.real_images import find_sequences
 from benchmarks.recorded_pairs import add_pair_options, load_images, sample_pairs
 from lightglue_trt_eval.options import EvaluationOptions
+from lightglue_trt_eval.predict.frames import ShownFrame
 from lightglue_trt_eval.predict.methods import OurMethod, correspondences
 from lightglue_trt_eval.predict.scene import Motion, Scene, open_scene
 from lightglue_trt_eval.predict.shared_networks import SharedNetworks
@@ -109,7 +110,7 @@ def match_pairs(name: str, backend: Backend, config: MatcherConfig, recorded: Re
             streams = [method.stream() for method in methods]
             for stamp, frame in enumerate(pair):  # all variants of a frame, which then is extracted once
                 for method, stream in zip(methods, streams, strict=True):
-                    prediction = stream.process(recorded.images[frame], float(stamp))
+                    prediction = stream.process(ShownFrame(frame, float(stamp), recorded.images[frame]))
                     if prediction is not None and prediction.published is not None:
                         found[method.name][pair] = prediction.published.matched()
     return found

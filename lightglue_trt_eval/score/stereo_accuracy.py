@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
-from collections.abc import Callable
-from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
 
 from lightglue_trt_ros.core.cameras import StereoRig
-from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.core.frame_matcher import FrameMatcher
-from lightglue_trt_ros.core.images import gray_of
-from lightglue_trt_ros.core.masks import Mask
-from lightglue_trt_ros.core.stereo import RightImage
-from lightglue_trt_ros.core.types import Float64, FrameMatches, UInt8
-from lightglue_trt_ros.datasets.bag import StereoRecording, paired
-from lightglue_trt_ros.datasets.sequence import Frame, Recording
-from lightglue_trt_ros.engines.selection import open_backend
+from lightglue_trt_ros.core.types import Float64, FrameMatches
 from lightglue_trt_ros.odometry.sliding_window import MatchOdometry
-from lightglue_trt_ros.utils.errors import BagError, FrameError
 
-from ..predict.scene import Scene, usable_frames
 from .trajectory import kitti_drift
 
 LOOK_BACK = 5  # frames back to where a point is triangulated from, at most
@@ -56,8 +43,8 @@ class StereoScore:
         self._disparities: list[Float64] = []
         self._consistent: list[Float64] = []
 
-    def add(self, matches: FrameMatches | None, true: Float64 | None, true_before: Float64 | None) -> None:
-        """A frame, None without a reference; true poses (4, 4), world from camera, of it and of its reference."""
+    def add(self, matches: FrameMatches | None, true_before: Float64 | None, true: Float64 | None) -> None:
+        """A frame, None without a reference; true poses (4, 4), world from camera, of its reference and of it."""
         self._true.append(np.full((4, 4), np.nan) if true is None else true)
         if matches is None:
             self._poses.append(self._poses[-1] if self._poses else np.eye(4))
@@ -131,41 +118,3 @@ class StereoScore:
             good = (depth > 0) & (earlier_depth > 0) & (sigma < RESOLVED_PX)
             expected[rows[good]] = self.rig.baseline_m / depth[good]
         return expected
-
-
-def evaluate_stereo(recording: StereoRecording, config: MatcherConfig, scene: Scene, advance: Callable[[int], None],
-                    stopped: Callable[[], bool], on_note: Callable[[str], None], mask: Mask | None = None) -> dict[str, float]:
-    """The figures of one pass over the pairs of a recording; `scene` and `mask` are the left camera's."""
-    score, missing, config = StereoScore(recording.rig), 0, dataclasses.replace(config, reference='previous')
-    with closing(open_backend(config).backend) as backend:
-        frames, last = FrameMatcher(backend, config), None
-        pairs = paired(usable_frames(recording.left, scene.timeline.numbers), recording.right.frames(lambda number, error: None))
-        for number, (frame, other) in enumerate(pairs):
-            if stopped():
-                on_note(f'stereo: interrupted after {number} frames')
-                break
-            left, right = _gray(frame, recording.left), None if other is None else _gray(other, recording.right)
-            true = scene.pose(number)
-            if left is None:
-                continue
-            if right is None or right.shape != left.shape:
-                missing += 1
-                right = None
-            matches = frames.process(left, scene.timeline.seconds(number), None if right is None else RightImage(right, score.rig),
-                                     mask=mask, camera=score.rig.left if score.rig.left.size == left.shape else None)
-            score.add(matches, true, last)
-            last = true
-            advance(number + 1)
-    if missing:
-        on_note(f'stereo: {missing} of {len(scene.timeline)} frames have no right image of their stamp and size')
-    if score.advice:
-        on_note(f'stereo: {score.advice}')
-    return score.figures()
-
-
-def _gray(frame: Frame, recording: Recording) -> UInt8 | None:
-    """None for what cannot be decoded: the evaluation of the left camera tells."""
-    try:
-        return gray_of(frame.load(), recording.bits)
-    except (BagError, FrameError):
-        return None

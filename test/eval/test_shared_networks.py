@@ -16,17 +16,19 @@ import pytest
 from support.emulated_device import EmulatedGpu, EmulatedTensorRT
 from support.evaluated_streams import evaluated_beside_the_node
 from support.networks import Remembered, light, photo
+from support.scored import scored
 from support.written_plans import written_plans
 
-from lightglue_trt_eval import recording_pass as predict
-from lightglue_trt_eval.evaluate import evaluate_variants
 from lightglue_trt_eval.options import variants
-from lightglue_trt_eval.predict import methods
+from lightglue_trt_eval.predict import methods, run
+from lightglue_trt_eval.predict.frames import Frames
 from lightglue_trt_eval.predict.methods import Baseline, OurMethod, by_networks, open_methods
+from lightglue_trt_eval.predict.predictions import Predictions
+from lightglue_trt_eval.predict.run import predict
 from lightglue_trt_eval.predict.scene import Scene, Timeline
 from lightglue_trt_eval.predict.shared_networks import SharedNetworks
-from lightglue_trt_eval.recording_pass import RecordingPass
 from lightglue_trt_eval.report.summary import coverage
+from lightglue_trt_eval.score.method_score import score
 from lightglue_trt_eval.score.metrics import Evaluation, MatcherResult
 from lightglue_trt_ros.backends import tensorrt
 from lightglue_trt_ros.core import frame_matcher as frontend
@@ -140,9 +142,8 @@ def recording(images: list[np.ndarray]) -> tuple[Any, Any, Scene]:
 
 
 def evaluated(images: list[np.ndarray], taking_part: list[Any], strides: tuple[int, ...] = STRIDES) -> list[MatcherResult]:
-    evaluator = RecordingPass(*recording(images), estimate_relative_pose)
-    found = evaluator.run(taking_part, strides)
-    assert not evaluator.interrupted
+    found, kept = scored(taking_part, Frames(*recording(images)), strides)
+    assert not kept.interrupted
     return found
 
 
@@ -209,11 +210,12 @@ def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray
         return found
 
     monkeypatch.setattr(methods, 'open_backend', opened)
-    evaluator = RecordingPass(*recording(frames), estimate_relative_pose, on_note=notes.append)
-    results = evaluate_variants(wanted, [Baseline('klt', 128)], evaluator, STRIDES, tmp_path)
-    assert (evaluator.interrupted, evaluator.failure, notes, most[0], open_now[0]) == (False, '', [], 1, 0)
+    seen, kept = Frames(*recording(frames), on_note=notes.append), Predictions(tmp_path)
+    predict(wanted, [Baseline('klt', 128)], seen, STRIDES, kept)
+    results, _ = score(kept, seen.scene, estimate_relative_pose)
+    assert (kept.interrupted, kept.failure, notes, most[0], open_now[0]) == (False, '', [], 1, 0)
     assert [result.name for result in results] == ['ours patches', 'ours 64', 'ours none', 'ours', 'KLT']
-    said = [each.getMessage() for each in caplog.records if each.name.endswith('.evaluate')]  # not how far it is
+    said = [each.getMessage() for each in caplog.records if each.name.endswith('.run')]  # not how far it is
     assert [line.partition(':')[0] for line in said] == ['ours patches', 'ours none', 'KLT', 'ours 64', 'ours']
     for result in results:
         assert result.pairs == expected[result.name].pairs, 'what compares with the first one too'
@@ -226,14 +228,15 @@ def test_an_end_in_a_later_turn_says_what_it_covers(frames: list[np.ndarray], tm
 
     def stopped() -> bool:
         asked[0] += 1
-        return asked[0] > COUNT + 4
+        return asked[0] > 2 * COUNT + 1 + 4  # two passes of the first, matched and timed
 
     wanted = variants(CONFIG, ('128', '96', '64'))
-    evaluator = RecordingPass(*recording(frames), estimate_relative_pose, stopped=stopped, on_note=notes.append)
-    results = evaluate_variants(wanted, [], evaluator, STRIDES, tmp_path)
+    seen, kept = Frames(*recording(frames), stopped=stopped, on_note=notes.append), Predictions(tmp_path)
+    predict(wanted, [], seen, STRIDES, kept)
+    results, _ = score(kept, seen.scene, estimate_relative_pose)
     assert [len(result.pairs[1]) for result in results] == [8, 3]
-    assert (evaluator.interrupted, evaluator.covered, notes) == (True, 4, ['ours 64: not begun'])
-    found = Evaluation({'frames': COUNT}, '', results, STRIDES, interrupted=True, covered=evaluator.covered)
+    assert (kept.interrupted, kept.covered, notes) == (True, 4, ['ours 64: not begun'])
+    found = Evaluation({'frames': COUNT}, '', results, STRIDES, interrupted=True, covered=kept.covered)
     assert coverage(found).startswith('Interrupted: the figures of ours 96 cover the first 4 of 9 frames (44 %), pairs: 3 of ')
 
 
@@ -252,7 +255,7 @@ def test_placement_alone_leaves_the_matches_as_they_are(frames: list[np.ndarray]
 @pytest.mark.parametrize('feature_sets', [0, 3])
 def test_each_frame_is_extracted_once_and_each_pair_matched_once(frames: list[np.ndarray], feature_sets: int,
                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict, 'TIMED_PAIRS', 0)
+    monkeypatch.setattr(run, 'TIMED_PAIRS', 0)
     backend = Counting(answering(CONFIG).backend, feature_sets)
     configs = variants(CONFIG, PLACED)
     networks = SharedNetworks(backend, configs.values())
@@ -269,9 +272,12 @@ def test_each_frame_is_extracted_once_and_each_pair_matched_once(frames: list[np
     backend.close()
 
 
-@pytest.mark.parametrize('feature_sets', [0, 3])
-def test_a_timed_frame_is_extracted_and_matched_for_each_variant(frames: list[np.ndarray], feature_sets: int) -> None:
-    backend, configs = Counting(open_backend(CONFIG).backend, feature_sets), variants(CONFIG, PLACED)
+def test_times_are_those_of_the_networks_themselves(frames: list[np.ndarray]) -> None:
+    class Device(Counting):
+        def device_ms(self) -> dict[str, float]:
+            return {'extract': 2.0, 'match': 3.0, 'place': 4.0}
+
+    backend, configs = Device(open_backend(CONFIG).backend), variants(CONFIG, PLACED)
     networks = SharedNetworks(backend, configs.values())
     with closing(networks):
         for result in evaluated(frames, [OurMethod(name, networks, config) for name, config in configs.items()], (1,)):
@@ -279,21 +285,10 @@ def test_a_timed_frame_is_extracted_and_matched_for_each_variant(frames: list[np
                                                   result.cost_ms['cpu_ms'], strict=True):
                 assert frame >= extract + match
                 assert min(extract, match, cpu) > 0
-    timed = backward = COUNT - 1
-    assert backend.asked['extract'] == 1 + timed * len(configs) + backward, 'the reference again, on the way back'
-    assert backend.asked['match'] == timed * len(configs) + backward
-
-
-def test_the_gpus_time_is_that_of_extracting_and_matching(frames: list[np.ndarray]) -> None:
-    class Device(Counting):
-        def device_ms(self) -> dict[str, float]:
-            return {'extract': 2.0, 'match': 3.0}
-
-    backend, configs = Device(answering(CONFIG).backend), variants(CONFIG, (*PLACED, THRESHOLDS[0]))
-    networks = SharedNetworks(backend, configs.values())
-    with closing(networks):
-        for result in evaluated(frames, [OurMethod(name, networks, config) for name, config in configs.items()]):
             assert result.cost_ms['gpu_ms'] == [5.0] * (COUNT - 1)
+    pairs = COUNT - 1
+    assert backend.asked['extract'] == COUNT + 2 * pairs * len(configs), 'each pair anew for each variant'
+    assert backend.asked['match'] == 2 * pairs + pairs * len(configs)
 
 
 @pytest.fixture(scope='module')
@@ -333,9 +328,8 @@ def test_points_are_placed_where_the_node_places_them(frames: list[np.ndarray], 
     together = dict(zip(wanted, evaluated(frames, frontends), strict=True))
     del frontends
     pairs, timed = 8 + 4 + 2 + 8, COUNT - 1  # back, too
-    assert asked['correspond'] == timed * len(placed)
-    # of the first pair, which layers ran for, the host finds the correspondences, before any fit is likely
-    assert 0 < asked['refine'] - (pairs - timed) * len(placed) <= len(placed)
+    assert asked['correspond'] == timed * len(placed), 'as in the node'
+    assert asked['refine'] >= pairs * len(placed)
     for name in placed:
         (alone,) = evaluated(frames, [OurMethod(name, SharedNetworks(device, [wanted[name]]), wanted[name])])
         assert figures(alone) == figures(together[name]), name
