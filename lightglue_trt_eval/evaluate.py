@@ -101,7 +101,7 @@ def _note_empty_strides(inputs: Inputs, results: Sequence[MatcherResult], interr
     if interrupted:
         return
     for stride in inputs.strides:
-        if not results[0].pairs.get(stride):
+        if not results[0].count(stride):
             notes(f'stride {stride} has no pairs: no two of {len(inputs.scene.timeline)} frames are that far apart without a break')
     if not any(result.pairs for result in results):
         raise LightglueTrtError(f'{inputs.recording.path}: not one pair of frames could be matched; {"; ".join(notes)}')

@@ -47,16 +47,17 @@ def evaluate_live(inputs: Inputs, estimator: PoseEstimator, offline: MatcherResu
         depth = None if inputs.depth is None or scene.intrinsics is None else DepthScore(scene.intrinsics)
         result = MethodScore(node, scene, estimator, depth).all_of(as_predictions(all_of(file), scene.timeline))
     result.latency_ms = [value for value in got.latency_ms if np.isfinite(value)]
-    result.figures |= {'dropped': float(max(0, len(offline.pairs.get(1, [])) - len(got.arrivals)))}  # the others have no reference
+    result.figures |= {'dropped': float(max(0, offline.count() - len(got.arrivals)))}  # the others have no reference
     on_note(f'live: {len(got.sent)} frames sent, {len(got.arrivals)} clouds received, '
             f'{result.figures["dropped"]:.0f} frames dropped')
-    known = {pair.frames: pair.matches for pair in offline.pairs.get(1, [])}
-    shared = [(pair.matches, known[pair.frames]) for pair in result.pairs.get(1, []) if pair.frames in known]
+    known, live = ({(first, second): count for first, second, count in zip(*(each.table()[name].tolist() for name in (
+        'reference_frame', 'frame', 'matches')), strict=True)} for each in (offline, result))
+    shared = [(live[pair], known[pair]) for pair in live if pair in known]
     if shared:
-        live, before = np.mean(shared, axis=0)
+        mine, before = np.mean(shared, axis=0)
         equal = sum(a == b for a, b in shared)
         on_note(f'live: {len(shared)} pairs are the same as offline, {equal} of them with the same number of matches '
-             f'(mean {live:.1f} live, {before:.1f} offline)')
+             f'(mean {mine:.1f} live, {before:.1f} offline)')
     return result
 
 

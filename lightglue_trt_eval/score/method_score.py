@@ -20,8 +20,8 @@ from ..predict.baselines import MatchedPoints
 from ..predict.predictions import FramePredictions, Predicted, Prediction, Predictions
 from ..predict.scene import SECOND, Scene
 from .depth_accuracy import DepthScore
-from .metrics import DEVIATION_EDGES, ERROR_EDGES_PX, DrawnPair, MatcherResult, PairResult
-from .pair_score import Agreement, PairScore, agreement, agreement_of_rows, failure_reasons, returning_share, score_pair
+from .metrics import DEVIATION_EDGES, ERROR_EDGES_PX, DrawnPair, MatcherResult, PairResult, table_of
+from .pair_score import Agreement, PairScore, agreement, agreement_of_rows, failure_reasons, returning_share, score_points
 from .stereo_accuracy import StereoScore
 from .trajectory import TwoViewOdometry
 
@@ -59,6 +59,7 @@ class MethodScore:
         self._scene, self._estimator = scene, estimator
         self._tracks, self._odometry = TrackLengths(), TwoViewOdometry('unit' if scene.poses is None else 'truth')
         self._chain: list[int] = []  # frames that the pairs of stride 1 joined
+        self._rows: dict[int, list[PairResult]] = {}  # by stride
         self._worst: list[DrawnPair] = []  # the worst last; of equals the first last
 
     def all_of(self, predictions: Iterable[FramePredictions], first: Iterable[FramePredictions | None] = repeat(None),
@@ -86,23 +87,21 @@ class MethodScore:
             self.result.forward_backward += [] if share is None else [share]
 
     def _add_pair(self, stride: int, frames: tuple[int, int], prediction: Prediction, agreed: Agreement | None) -> None:
-        scene, points = self._scene, prediction.points
-        straight = scene.straight(frames, points)
-        scored = score_pair(scene.numbers(frames), scene.timeline.seconds(frames[1]), straight.points, scene.camera(frames),
-                            scene.pose(frames[0]), scene.pose(frames[1]), estimator=self._estimator,
-                            motion=scene.motion(frames), covariances=straight.covariances, jacobians=straight.jacobians)
+        points = prediction.points
+        scored, straight = score_points(self._scene, frames, points, self._scene.motion(frames), estimator=self._estimator)
         known: dict[str, Any] = {'layers': prediction.layers}
         if agreed is not None:
             known |= zip(('retention', 'agreement_f1', 'count_ratio'), agreed, strict=True)
         if stride == 1:
             known['track_survival'] = self._follow(frames, prediction.tracked or points, scored)
         pair = dataclasses.replace(scored.pair, **known)
-        self.result.pairs.setdefault(stride, []).append(pair)
+        self._rows.setdefault(stride, []).append(pair)
         if stride == 1:
             self._keep_worst(frames, pair, points, straight.points, scored)
 
     def finish(self) -> MatcherResult:
         """The result, with tracks and trajectory, which are known after the last pair."""
+        self.result.pairs = {stride: table_of(rows) for stride, rows in self._rows.items()}
         self.result.track_lengths, self.result.tracks_ended = self._tracks.histogram(), self._tracks.ended()
         scene, chain = self._scene, np.asarray(self._chain, np.int64)
         if len(chain) and scene.intrinsics is not None:

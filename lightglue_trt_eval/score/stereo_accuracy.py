@@ -11,7 +11,7 @@ from lightglue_trt_ros.core.cameras import StereoRig
 from lightglue_trt_ros.core.types import Float64, FrameMatches
 from lightglue_trt_ros.odometry.sliding_window import MatchOdometry
 
-from .trajectory import kitti_drift
+from .trajectory import MetricOdometryScore
 
 LOOK_BACK = 5  # frames back to where a point is triangulated from, at most
 SIGMA_PX = 0.3  # of a point, for how well its depth is known by that
@@ -28,35 +28,30 @@ class _EarlierFrame(NamedTuple):
     points: Float64  # (M, 2) on the shared plane
 
 
-class StereoScore:
+class StereoScore(MetricOdometryScore):
     """The figures over frames, as they come; errors are in pixels of the left image."""
 
     def __init__(self, rig: StereoRig) -> None:
+        super().__init__('stereo', MatchOdometry(rig))
         self.rig, self._axes = rig, np.eye(4)
         self._axes[:3, :3] = rig.left.rectification
-        self._odometry = MatchOdometry(rig)
         self._earlier_frames: deque[_EarlierFrame] = deque(maxlen=LOOK_BACK)
-        self._poses: list[Float64] = []
-        self._true: list[Float64] = []
-        self._shares: list[float] = []
         self._rows: list[Float64] = []
         self._disparities: list[Float64] = []
         self._consistent: list[Float64] = []
 
     def add(self, matches: FrameMatches | None, true_before: Float64 | None, true: Float64 | None) -> None:
         """A frame, None without a reference; true poses (4, 4), world from camera, of its reference and of it."""
-        self._true.append(np.full((4, 4), np.nan) if true is None else true)
+        self._follow(matches, true)
         if matches is None:
-            self._poses.append(self._poses[-1] if self._poses else np.eye(4))
             self._earlier_frames.clear()
             return
         left, before = self.rig.left_points(matches.keypoints), self.rig.left_points(matches.reference_keypoints)
         right = np.full_like(left, np.nan)
         if matches.right_keypoints is not None:
             right = self.rig.right_points(matches.right_keypoints)
-        self._poses.append(self._odometry.add(matches).pose)
         known = np.asarray(np.isfinite(right).all(axis=1) & np.isfinite(left).all(axis=1), np.bool_)
-        self._shares.append(float(known.mean()) if len(known) else 0.0)
+        self._share(known)
         self._rows.append(np.abs(left - right)[known, 1] * self.rig.focal_px)
         disparities = (left - right)[:, 0]
         if true is None:
@@ -76,7 +71,7 @@ class StereoScore:
 
     def figures(self) -> dict[str, float]:
         """By the names of METRICS; what cannot be known is missing."""
-        figures = {'stereo_points': 100 * float(np.mean(self._shares))} if self._shares else {}
+        figures = super().figures()
         rows, disparities, consistent = (np.concatenate(parts) if parts else np.empty(0) for parts in
                                          (self._rows, self._disparities, self._consistent))
         if len(rows):
@@ -85,9 +80,6 @@ class StereoScore:
             figures['stereo_disparity_px'] = float(np.median(np.abs(disparities)))
         if len(consistent):
             figures['stereo_consistent'] = 100 * float(np.mean(consistent))
-        drift = kitti_drift(np.stack(self._poses), np.stack(self._true)) if self._poses else None
-        if drift is not None:
-            figures |= {'stereo_drift_percent': drift.translation_percent, 'stereo_drift_deg_per_m': drift.rotation_deg_per_m}
         return figures
 
     @property

@@ -88,7 +88,7 @@ def test_images_and_features_that_are_held_do_not_grow_with_the_recording(monkey
     with closing(networks):
         scene = Scene(Timeline.of(frames(), 1.0))
         found, _ = scored(everybody, Frames(frames, lambda image: images.see(image.copy()), scene), STRIDES)
-    assert [len(result.pairs[1]) for result in found] == [COUNT - 1] * 4
+    assert [result.count() for result in found] == [COUNT - 1] * 4
     assert images.most <= 2 + max(STRIDES) < COUNT / 2, 'those that are matched, and matched with'
     assert 0 < features.most <= len(STRIDES) + 3
     streams = len(STRIDES) + 1  # and one for the way back
