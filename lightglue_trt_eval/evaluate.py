@@ -81,6 +81,8 @@ def _predictions(inputs: Inputs, frames: Frames, folder: Path, notes: Notes, sta
         for note in found.notes:
             notes(note)
         return found
+    for stale in folder.glob(f'.{FOLDER}-*'):  # of a run that was killed
+        shutil.rmtree(stale, ignore_errors=True)
     place = Path(tempfile.mkdtemp(dir=folder, prefix=f'.{FOLDER}-'))
     stack.callback(shutil.rmtree, place, ignore_errors=True)
     predictions, before = Predictions(place, inputs.predicted_with), len(notes)

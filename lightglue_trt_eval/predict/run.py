@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 
 import numpy as np
 
@@ -97,13 +98,12 @@ def _match(methods: Sequence[Method], frames: Frames, strides: Sequence[int], ke
         threads = stack.enter_context(ThreadPoolExecutor(len(methods), 'method'))
         for shown, references in with_references(frames, strides):
             if frames.stopped():
-                return
-            plain = shown._replace(right=None)
-            started = [threads.submit(run.match, plain, references, shown.number in backward, depth_before)
-                       if not run.method.ours else None for run in runs]
-            found = [run.match(shown if first and run is runs[0] else plain, references, shown.number in backward, depth_before)
-                     if future is None else future for run, future in zip(runs, started, strict=True)]
-            predictions = [each if isinstance(each, FramePredictions) else each.result() for each in found]
+                break
+            given = [shown if first and run is runs[0] else shown._replace(right=None) for run in runs]
+            work = [partial(run.match, each, references, shown.number in backward, depth_before)
+                    for run, each in zip(runs, given, strict=True)]
+            started = [None if run.method.ours else threads.submit(each) for run, each in zip(runs, work, strict=True)]
+            predictions = [each() if future is None else future.result() for each, future in zip(work, started, strict=True)]
             with frames.wall.spent('estimating'):
                 for stride, reference in references.items():
                     points = next((each.by_stride[stride].points for each in predictions if stride in each.by_stride), None)

@@ -156,8 +156,10 @@ def test_kept_predictions_are_scored_again_without_networks(tmp_path: Path, capf
         with no_pictures():
             return main([*command, *options]), json.loads((out / 'report.json').read_text())
 
+    (out / '.predictions-killed').mkdir(parents=True)
     code, first = run('--predictions', 'keep')
     assert code == 0
+    assert sorted(path.name for path in out.glob('*pred*')) == ['predictions']
     assert 'MiB in' in capfd.readouterr().out
 
     def opened(config: MatcherConfig) -> None:
