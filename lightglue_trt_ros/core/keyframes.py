@@ -13,6 +13,7 @@ from ..utils.errors import FrameError
 from .backend import Backend
 from .cameras import Intrinsics
 from .config import MatcherConfig
+from .correspondences import Sought, correspond
 from .depth import DepthImage, locate
 from .geometry import size_of, unit_of
 from .refinement import Pyramid, Refined, refine_points, unrefined
@@ -95,23 +96,23 @@ class Keyframes:
 
 def match_keyframes(backend: Backend, config: MatcherConfig, reference: Keyframe, current: Keyframe) -> FrameMatches:
     """Matches of two keyframes, refined on the host: no image is extracted. Raises EngineError."""
+    size, factor = size_of(current.image), VarianceFactor()
+    unit = max(1.0, unit_of(size, backend.spec.size))
+
+    def refine(rows: Rows, points: Float32) -> Refined:
+        if config.refinement == 'none' or reference.image.shape != current.image.shape:
+            return Refined(points, unrefined(len(points), unit))
+        return refine_points(Pyramid(reference.image, unit), Pyramid(current.image, unit), reference.keypoints[rows], points)
+
     answer = backend.match(reference.features, current.features, config.thresholds(backend.score_calibration))
-    calibration = backend.score_calibration.after(answer.layers)
     answer = answer.finite(reference.keypoints, current.keypoints)
-    rows = np.flatnonzero(answer.indices >= 0)
-    current_rows = answer.indices.take(rows).astype(np.intp)
-    before, points, scores = reference.keypoints[rows], current.keypoints[current_rows], answer.scores[rows]
-    unit = max(1.0, unit_of(size_of(current.image), backend.spec.size))
-    if config.refinement == 'none' or reference.image.shape != current.image.shape:
-        refined = Refined(points, unrefined(len(points), unit))
-    else:
-        refined = refine_points(Pyramid(reference.image, unit), Pyramid(current.image, unit), before, points)
-        refined = refined.with_fallback(points, unit)
-    refined = refined.with_doubt(scores)
-    camera = current.camera if current.camera is reference.camera else None
-    factor = VarianceFactor().update(before, refined.points, refined.covariances, unit, camera)
+    sought = Sought(reference.keypoints, np.zeros(len(reference.keypoints), np.bool_), None, factor.fit_limit,
+                    current.camera if current.camera is reference.camera else None)
+    found = correspond(sought, answer, current.keypoints, size, unit, refine)
+    factor.add(found.quantile, found.inliers, found.second_quantile)
+    rows = found.next_rows
     return FrameMatches(
-        current.stamp, reference.stamp, refined.points, before, calibration.probability(scores), current.track_ids[current_rows],
-        np.full(len(rows), 2, np.uint32), refined.covariances * np.float32(factor), np.zeros(len(rows), np.uint8),
-        layers=answer.layers, note=answer.note, image_size=size_of(current.image), xyz=current.xyz[current_rows],
-        sigma_z=current.sigma_z[current_rows])
+        current.stamp, reference.stamp, found.points, found.reference_points,
+        backend.score_calibration.after(answer.layers).probability(found.scores), current.track_ids[rows],
+        np.full(len(rows), 2, np.uint32), found.covariances * np.float32(factor.value), np.zeros(len(rows), np.uint8),
+        layers=answer.layers, note=answer.note, image_size=size, xyz=current.xyz[rows], sigma_z=current.sigma_z[rows])
