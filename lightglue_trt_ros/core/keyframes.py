@@ -13,11 +13,13 @@ from ..utils.errors import FrameError
 from .backend import Backend
 from .cameras import Intrinsics
 from .config import MatcherConfig
-from .correspondences import Sought, correspond
+from .correspondences import Sought
 from .depth import DepthImage, locate
-from .geometry import size_of, unit_of
-from .refinement import Pyramid, Refined, refine_points, unrefined
+from .frame_pair import TrackedFrame, TrackedPair
+from .geometry import Size, size_of, unit_of
+from .refinement import Pyramid, unrefined
 from .refinement.variance_factor import VarianceFactor
+from .tracks import Tracks
 from .types import Float32, FrameMatches, KeptFeatures, Rows, UInt8, UInt32
 
 NO_TRACK = 2**32 - 1  # track id of a keypoint that was never matched
@@ -37,14 +39,17 @@ class Keyframe:
     camera: Intrinsics | None = None  # None: unknown
 
     @property
-    def scores(self) -> Float32:
-        """(K,) of the extractor."""
-        return self.features.scores
-
-    @property
     def descriptors(self) -> NDArray[Any]:
         """(K, 256) float16, unit length."""
         return np.asarray(self.features.descriptors, np.float16)
+
+    def frame(self, engine: Size, refine: bool) -> TrackedFrame:
+        """As it is matched, by features of images of the size `engine`; with its image to `refine` by."""
+        size = size_of(self.image)
+        frame = TrackedFrame(self.stamp, size, engine, self.features, Tracks.empty(0),
+                      pyramid=Pyramid(self.image, unit_of(size, engine)) if refine else None)
+        frame.points = self.keypoints
+        return frame
 
 
 class Keyframes:
@@ -96,23 +101,16 @@ class Keyframes:
 
 def match_keyframes(backend: Backend, config: MatcherConfig, reference: Keyframe, current: Keyframe) -> FrameMatches:
     """Matches of two keyframes, refined on the host: no image is extracted. Raises EngineError."""
-    size, factor = size_of(current.image), VarianceFactor()
-    unit = max(1.0, unit_of(size, backend.spec.size))
-
-    def refine(rows: Rows, points: Float32) -> Refined:
-        if config.refinement == 'none' or reference.image.shape != current.image.shape:
-            return Refined(points, unrefined(len(points), unit))
-        return refine_points(Pyramid(reference.image, unit), Pyramid(current.image, unit), reference.keypoints[rows], points)
-
-    answer = backend.match(reference.features, current.features, config.thresholds(backend.score_calibration))
-    answer = answer.finite(reference.keypoints, current.keypoints)
+    refine, factor = config.refinement != 'none' and reference.image.shape == current.image.shape, VarianceFactor()
+    pair = TrackedPair(backend, *(each.frame(backend.spec.size, refine) for each in (reference, current)))
     sought = Sought(reference.keypoints, np.zeros(len(reference.keypoints), np.bool_), None, factor.fit_limit,
                     current.camera if current.camera is reference.camera else None)
-    found = correspond(sought, answer, current.keypoints, size, unit, refine)
+    answer, found = pair.correspond(backend.match(reference.features, current.features,
+                                                  config.thresholds(backend.score_calibration)), sought)
     factor.add(found.quantile, found.inliers, found.second_quantile)
     rows = found.next_rows
     return FrameMatches(
         current.stamp, reference.stamp, found.points, found.reference_points,
         backend.score_calibration.after(answer.layers).probability(found.scores), current.track_ids[rows],
         np.full(len(rows), 2, np.uint32), found.covariances * np.float32(factor.value), np.zeros(len(rows), np.uint8),
-        layers=answer.layers, note=answer.note, image_size=size, xyz=current.xyz[rows], sigma_z=current.sigma_z[rows])
+        layers=answer.layers, note=answer.note, image_size=pair.current.size, xyz=current.xyz[rows], sigma_z=current.sigma_z[rows])
