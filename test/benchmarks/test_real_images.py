@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.homographies import score_scenes
-from benchmarks.real_images import pair_matchers
+from benchmarks.real_images import SCENES, pair_matchers
 from lightglue_trt_eval.score.pair_score import score_pair
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
@@ -49,11 +49,11 @@ def test_matches_obey_the_true_epipolar_geometry(shared_data, name):
 
 
 def test_matches_follow_the_true_homographies(shared_data):
-    scores = [score for name, match in pair_matchers(MatcherConfig())
-              for score in score_scenes(shared_data / 'oxford_affine', match, name)]
+    scores = [score for name, match in pair_matchers(MatcherConfig(max_keypoints=512))
+              for score in score_scenes(shared_data / 'oxford_affine', match, name, SCENES if name == 'ours' else SCENES[:1])]
     ours = {score.pair: score for score in scores if score.matcher == 'ours'}
     assert len(ours) == 8
-    assert len(scores) == 16
+    assert len(scores) == 10, 'SIFT takes its time'
     assert ours['graf 1-2'].within >= 0.80
     for pair in ('boat 1-2', 'leuven 1-3', 'bikes 1-2'):
         assert ours[pair].within >= 0.85, pair
