@@ -25,7 +25,7 @@ def scores_of(path, config, frames):
     """score_pair of FrameMatcher on consecutive frames."""
     recording = open_recording(path)
     images = [gray_of(frame.load()) for frame in itertools.islice(recording.frames(), frames)]
-    height, width = fitting_size(images[0].shape, max(640 * 480, images[0].size))
+    height, width = fitting_size(images[0].shape)
     matcher = FrameMatcher(open_backend(MatcherConfig(image_height=height, image_width=width, **config)).backend,
                            MatcherConfig(**config))
     camera, poses, pairs = recording.intrinsics.k, load_ground_truth(recording).poses, []
@@ -39,8 +39,8 @@ def scores_of(path, config, frames):
 
 @pytest.mark.parametrize('name', ['kitti_short_1', 'kitti_short_2', 'hololens'])
 def test_matches_obey_the_true_epipolar_geometry(shared_data, name):
-    pairs = scores_of(shared_data / name, {'max_keypoints': 512}, 5)
-    assert len(pairs) == 4
+    pairs = scores_of(shared_data / name, {'max_keypoints': 512}, 4)
+    assert len(pairs) == 3
     assert np.mean([pair.precision[1] for pair in pairs]) >= 0.75
     assert np.mean([pair.matches for pair in pairs]) > 300
     assert all(np.isfinite(pair.pose_error_deg) for pair in pairs)

@@ -36,12 +36,6 @@ def test_a_cut_connection_is_told_with_what_came(http_server, announced):
         get(http_server)
 
 
-def test_wrong_bytes_name_both_checksums(http_server):
-    http_server.body = BODY[::-1]
-    with pytest.raises(WeightsError, match=f'{hashlib.sha256(http_server.body).hexdigest()} where {SHA256}'):
-        get(http_server)
-
-
 def test_another_size_is_refused_before_it_is_read(http_server):
     http_server.body = b'<html>please log in</html>'
     with pytest.raises(WeightsError, match='offers 26 bytes where 2097152 are expected'):

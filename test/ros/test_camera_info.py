@@ -11,10 +11,9 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the nodes are not tested')
 from diagnostic_msgs.msg import DiagnosticStatus
-from rclpy.parameter import Parameter
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CameraInfo
-from support.ros_helpers import SECOND, image_message, wait_for, with_peer
+from support.ros_helpers import SECOND, as_parameters, image_message, wait_for, with_peer
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.cameras import Intrinsics
@@ -195,9 +194,8 @@ class Camera:
             return process(matcher, *arguments, **named)
 
         monkeypatch.setattr(FrameMatcher, 'process', watched)
-        overrides = [Parameter(name, value=value) for name, value in {**SMALL, **parameters}.items()]
         self.node = MatcherNode(lambda config, *, cancelled: Opened(NullBackend(config.engine_spec('fp32')), 'null'),
-                                parameter_overrides=overrides)
+                                parameter_overrides=as_parameters({**SMALL, **parameters}))
         self.peer = with_peer(stack, self.node)
         self.infos = self.peer.node.create_publisher(CameraInfo, '/camera_info', 10)
         self._frames = 0

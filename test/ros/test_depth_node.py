@@ -19,9 +19,8 @@ pytest.importorskip('skimage', reason='the camera shows a photograph of scikit-i
 from diagnostic_msgs.msg import DiagnosticStatus
 from rcl_interfaces.srv import GetParameters
 from rclpy.node import Node
-from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2, PointField
-from support.ros_helpers import SECOND, Peer, header, image_message, spun, wait_for, with_peer
+from support.ros_helpers import SECOND, Peer, as_parameters, header, image_message, spun, wait_for, with_peer
 from support.shared_backend import SharedBackend, open_shared
 from support.stereo_pairs import HEIGHT, WIDTH, K, camera_info, wall_pairs
 
@@ -54,8 +53,8 @@ class DepthRig:
     def __init__(self, stack: ExitStack, compressed: bool = False, topic: str = '/depth', open_backend: Any = open_shared,
                  **given: Any) -> None:
         transport = {'depth_transport': 'compressedDepth'} if compressed else {}
-        self.node = MatcherNode(open_backend=open_backend, cli_args=['--ros-args', '-r', f'depth:={topic}'], parameter_overrides=[
-            Parameter(name, value=value) for name, value in {**SETTINGS, **transport, **given}.items()])
+        self.node = MatcherNode(open_backend=open_backend, cli_args=['--ros-args', '-r', f'depth:={topic}'],
+                                parameter_overrides=as_parameters({**SETTINGS, **transport, **given}))
         self.peer = with_peer(stack, self.node)
         make = self.peer.node.create_publisher
         self.depths = make(CompressedImage, f'{topic}/compressedDepth', 10) if compressed else make(Image, topic, 10)
@@ -369,8 +368,7 @@ def test_each_of_several_cameras_has_its_own_depth_and_keyframes(stack):
     names, metres = ('front', 'rear'), {'front': 2.0, 'rear': 3.0}
 
     given = {**SETTINGS, 'cameras': list(names), 'keyframes': 3}
-    overrides = [Parameter(name, value=value) for name, value in given.items()]
-    node = MatcherNode(open_backend=open_shared, parameter_overrides=overrides)
+    node = MatcherNode(open_backend=open_shared, parameter_overrides=as_parameters(given))
     peer = with_peer(stack, node)
     rig = Node('rig')
     clouds: dict[str, list[PointCloud2]] = {name: [] for name in names}

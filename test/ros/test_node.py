@@ -26,7 +26,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CompressedImage, Image
 from std_srvs.srv import Trigger
-from support.ros_helpers import SECOND, Peer, SpunMatcher, header, image_message, uniform_image, wait_for
+from support.ros_helpers import SECOND, Peer, SpunMatcher, as_parameters, header, image_message, uniform_image, wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.config import MatcherConfig
@@ -83,8 +83,7 @@ class Running(SpunMatcher):
     """On the gated backend."""
 
     def __init__(self, **parameters) -> None:
-        overrides = [Parameter(name, value=value) for name, value in {**SMALL, **parameters}.items()]
-        super().__init__(MatcherNode(open_gated, parameter_overrides=overrides))
+        super().__init__(MatcherNode(open_gated, parameter_overrides=as_parameters({**SMALL, **parameters})))
 
 
 def state_of(peer: Peer) -> int:
@@ -357,9 +356,8 @@ def test_setting_parameters_while_it_runs(running):
     ({'match_threshold': 'high'}, "'high'"), ({'qos_reliability': 'sometimes'}, 'best_effort, reliable'),
     ({'max_keypoints': 9999}, '9999'), ({'lightglue_weights': 'homography'}, 'is now weights')])
 def test_bad_parameters_refuse_to_start_with_a_reason(parameters, words):
-    overrides = [Parameter(name, value=value) for name, value in {**SMALL, **parameters}.items()]
     with pytest.raises(ConfigError, match=words):
-        MatcherNode(open_gated, parameter_overrides=overrides)
+        MatcherNode(open_gated, parameter_overrides=as_parameters({**SMALL, **parameters}))
 
 
 def test_lifecycle_is_left_to_a_manager_without_autostart_and_the_backend_is_opened_again(running):
