@@ -42,13 +42,13 @@ def flown(backend):
     """A matcher that has seen the frames, and the stamps of its keyframes."""
     frames, stamps = FrameMatcher(backend, CONFIG), []
     depth = DepthImage(np.full((HEIGHT, WIDTH), 3000, np.uint16), 1e-3, CAMERA)
-    before = backend.extracted
+    before = len(backend.extracted)
     for number, image in enumerate(images := forth_and_back()):
         frames.process(image, 0.1 * number, depth=depth)
         newest = frames.keyframes.newest
         if newest is not None and newest.stamp not in stamps:
             stamps.append(newest.stamp)
-    assert backend.extracted - before == len(images)
+    assert len(backend.extracted) - before == len(images)
     return frames, stamps
 
 
@@ -83,9 +83,9 @@ def test_two_keyframes_are_matched_by_one_inference_and_no_extraction(flown, bac
     """The last one against the oldest that is kept: both are views of one wall, whose shift is known."""
     frames, stamps = flown
     first, last = stamps[-CONFIG.keyframes], stamps[-1]
-    before = backend.extracted, backend.matched
+    before = len(backend.extracted), backend.matched
     matches = frames.matches_between(first, last)
-    assert (backend.extracted, backend.matched) == (before[0], before[1] + 1)
+    assert (len(backend.extracted), backend.matched) == (before[0], before[1] + 1)
     places = [min(round(10 * stamp), 2 * (FRAMES - 1) - round(10 * stamp)) * STEP for stamp in (first, last)]
     shift = matches.keypoints - matches.reference_keypoints
     right = np.linalg.norm(shift - [places[0] - places[1], 0], axis=1) < 1
