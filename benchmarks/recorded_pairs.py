@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterator
-from typing import Any
+from collections.abc import Collection
 
 import numpy as np
 
+from lightglue_trt_eval.predict.frames import DepthImages, Frames
 from lightglue_trt_eval.predict.scene import Scene, Timeline, usable_frames
-from lightglue_trt_eval.score.depth_accuracy import DepthImages
 from lightglue_trt_ros.core.depth import DepthImage
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import UInt8
 from lightglue_trt_ros.datasets.sequence import Recording
 from lightglue_trt_ros.utils.arguments import number, numbers
-from lightglue_trt_ros.utils.commands import log
 
 
 def add_pair_options(parser: argparse.ArgumentParser) -> None:
@@ -36,9 +34,8 @@ def sample_pairs(timeline: Timeline, stride: int, count: int) -> list[tuple[int,
 def load_images(recording: Recording, scene: Scene, wanted: Collection[int], *,
                 depth: bool) -> dict[int, tuple[UInt8, DepthImage | None]]:
     """Gray images (H, W) of the wanted rows of the timeline, with their depth images where asked for and recorded."""
-    frames = usable_frames(recording, scene.timeline.numbers)
-    entries: Iterator[Any] = ((frame, None) for frame in frames)
+    depths = None
     if depth and recording.depth is not None and scene.intrinsics is not None:
-        entries = DepthImages(recording.depth, scene.intrinsics, '', log.info).of_frames(frames)
-    return {row: (gray_of(frame.load()), found.recorded if found else None)
-            for row, (frame, found) in enumerate(entries) if row in wanted}
+        depths = DepthImages(recording.depth, scene.intrinsics)
+    frames = Frames(lambda: usable_frames(recording, scene.timeline.numbers), gray_of, scene, depths=depths)
+    return {shown.number: (shown.image, None if shown.depth is None else shown.depth.recorded) for shown in frames.read(wanted)}

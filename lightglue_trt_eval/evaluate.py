@@ -1,38 +1,32 @@
-"""The evaluation of a recording in five steps: open, match, right images, live, and what all of it makes.
-
-One extractor and matcher are open at a time. Each pass over the recording has the methods that share them, the first pass also the
-baselines: so memory does not grow with the number of variants that are compared.
-"""
+"""The evaluation of a recording: open, predict with times, score, and what the report needs besides."""
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-import os
-import pickle
 import resource
+import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import IO
 
-from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.datasets.sequence import Recording
 from lightglue_trt_ros.odometry.two_view import ESTIMATOR_LABELS, ESTIMATORS
-from lightglue_trt_ros.utils.console import progress
-from lightglue_trt_ros.utils.errors import EngineError, LightglueTrtError
+from lightglue_trt_ros.utils.errors import LightglueTrtError
 from lightglue_trt_ros.utils.processes import describe_machine
 
 from .inputs import Inputs, open_inputs
 from .live import evaluate_live
-from .options import EvaluationOptions
-from .predict.baselines import MatchedPoints
-from .predict.methods import Method, Prediction, by_networks, open_methods
-from .recording_pass import RecordingPass, WallTime
-from .score.metrics import Evaluation, MatcherResult
-from .score.stereo_accuracy import evaluate_stereo
+from .options import KEEP, USE, EvaluationOptions
+from .predict.frames import Frames, WallTime
+from .predict.predictions import Predictions
+from .predict.run import predict
+from .score.method_score import score
+from .score.metrics import DrawnPair, Evaluation, MatcherResult
 
 logger = logging.getLogger(__name__)
+FOLDER = 'predictions'  # in the one of the report
 
 
 class Notes(list[str]):
@@ -46,32 +40,62 @@ class Notes(list[str]):
 
 def evaluate_recording(recording: Recording, options: EvaluationOptions, folder: Path,
                        stopped: Callable[[], bool]) -> tuple[Evaluation, list[str]]:
-    """Run all passes; the failures are those in spite of which there is a report. `folder` has room for temporary files.
+    """Predict and score; the failures are those in spite of which there is a report. `folder` has room for predictions.
 
     Raises LightglueTrtError where nothing can be evaluated.
     """
-    notes, wall = Notes(), WallTime()
+    notes, wall, estimator = Notes(), WallTime(), ESTIMATORS[options.estimator]
     with wall.spent('reading'):
         inputs = open_inputs(recording, options, notes)
-    evaluator = RecordingPass(inputs.frames, inputs.decode, inputs.scene, ESTIMATORS[options.estimator], wall=wall, stopped=stopped,
-                              on_note=notes, depths=inputs.depth_images)
-    results = evaluate_variants(inputs.configs, inputs.baselines, evaluator, inputs.strides, folder, inputs.mask)
-    interrupted, failures = evaluator.interrupted, [evaluator.failure] if evaluator.failure else []
-    covered = evaluator.covered if interrupted else None
+    frames = inputs.frames(wall, stopped, notes)
+    with ExitStack() as stack:
+        predictions = _predictions(inputs, frames, folder, notes, stack)
+        with wall.spent('estimating'):
+            results, lines = score(predictions, inputs.scene, estimator, inputs.depth is not None,
+                                   None if inputs.stereo is None else inputs.stereo.rig)
+    for line in lines:
+        notes(line)
+    interrupted, failures = predictions.interrupted, [predictions.failure] if predictions.failure else []
     _note_empty_strides(inputs, results, interrupted, notes)
-    for name, wanted, step in (('stereo', inputs.stereo is not None, _evaluate_right), ('live', options.live, _play)):
-        if wanted and not interrupted:
-            try:
-                with wall.spent(name):
-                    step(inputs, results, stopped, notes)
-            except LightglueTrtError as error:
-                failures.append(f'{name}: {error}')
-            interrupted = stopped()
+    if options.live and not interrupted:
+        try:
+            with wall.spent('live'):
+                results.append(evaluate_live(inputs, estimator, results[0], stopped, notes))
+        except LightglueTrtError as error:
+            failures.append(f'live: {error}')
+        interrupted = stopped()
+    results[0].worst_pairs = with_images(results[0].worst_pairs, frames)
     for failure in failures:
         notes(failure)
     memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return Evaluation(inputs.facts, describe_machine(), results, inputs.strides, list(notes), interrupted, covered, wall.seconds,
-                      memory_mib, ESTIMATOR_LABELS[options.estimator]), failures
+    return Evaluation(inputs.facts, describe_machine(), results, inputs.strides, list(notes), interrupted,
+                      predictions.covered if predictions.interrupted else None, wall.seconds, memory_mib,
+                      ESTIMATOR_LABELS[options.estimator]), failures
+
+
+def _predictions(inputs: Inputs, frames: Frames, folder: Path, notes: Notes, stack: ExitStack) -> Predictions:
+    """Those of an earlier run where the options ask for them; else new ones, which `stack` removes unless they are to be kept."""
+    options = inputs.options
+    if options.predictions == USE:
+        found = Predictions.read(folder / FOLDER, inputs.predicted_with)
+        for note in found.notes:
+            notes(note)
+        return found
+    for stale in folder.glob(f'.{FOLDER}-*'):  # of a run that was killed
+        shutil.rmtree(stale, ignore_errors=True)
+    place = Path(tempfile.mkdtemp(dir=folder, prefix=f'.{FOLDER}-'))
+    stack.callback(shutil.rmtree, place, ignore_errors=True)
+    predictions, before = Predictions(place, inputs.predicted_with), len(notes)
+    predict(inputs.configs, inputs.baselines, frames, inputs.strides, predictions, inputs.mask)
+    predictions.notes = notes[before:]
+    if options.predictions == KEEP:
+        predictions.write_index()
+        predictions.folder = folder / FOLDER
+        shutil.rmtree(predictions.folder, ignore_errors=True)
+        place.rename(predictions.folder)
+        size = sum(path.stat().st_size for path in predictions.folder.iterdir())
+        logger.info(f'predictions: {size / 2**20:.0f} MiB in {predictions.folder}')
+    return predictions
 
 
 def _note_empty_strides(inputs: Inputs, results: Sequence[MatcherResult], interrupted: bool, notes: Notes) -> None:
@@ -79,86 +103,15 @@ def _note_empty_strides(inputs: Inputs, results: Sequence[MatcherResult], interr
     if interrupted:
         return
     for stride in inputs.strides:
-        if not results[0].pairs.get(stride):
+        if not results[0].count(stride):
             notes(f'stride {stride} has no pairs: no two of {len(inputs.scene.timeline)} frames are that far apart without a break')
     if not any(result.pairs for result in results):
         raise LightglueTrtError(f'{inputs.recording.path}: not one pair of frames could be matched; {"; ".join(notes)}')
 
 
-def _evaluate_right(inputs: Inputs, results: Sequence[MatcherResult], stopped: Callable[[], bool], notes: Notes) -> None:
-    """The figures of the right images, for the first method."""
-    assert inputs.stereo is not None
-    first = next(iter(inputs.configs.values()))
-    with progress('evaluating right images', len(inputs.scene.timeline)) as advance:
-        results[0].figures |= evaluate_stereo(inputs.stereo, first, inputs.scene, advance, stopped, notes, inputs.mask)
-
-
-def _play(inputs: Inputs, results: list[MatcherResult], stopped: Callable[[], bool], notes: Notes) -> None:
-    """One more result, of the node to which the recording is played."""
-    options, first = inputs.options, next(iter(inputs.configs.values()))
-    logger.info(f'playing {inputs.recording.path} at {options.rate:g} times its pace into the node')
-    results.append(evaluate_live(inputs.recording, first, inputs.scene, ESTIMATORS[options.estimator], options.rate, results[0],
-                                 stopped, notes, options.mask, inputs.depth))
-
-
-def evaluate_variants(configs: dict[str, MatcherConfig], baselines: Sequence[Method], evaluator: RecordingPass,
-                      strides: Sequence[int], folder: Path, mask: Mask | None = None) -> list[MatcherResult]:
-    """Evaluate all variants and baselines, in one pass for those that share their networks, until a pass is interrupted or fails.
-
-    In `folder` there is room for a file; a variant that is unavailable is noted.
-    Returns the results in the order of `configs`, then of `baselines`. Raises EngineError if none of `configs` is available.
-    """
-    groups, others, results = by_networks(configs), list(baselines), dict[str, MatcherResult]()
-    several, on_note = len(groups) > 1, evaluator.on_note
-    unavailable = EngineError('nothing was asked for')
-    with tempfile.TemporaryFile(dir=folder) as file:
-        first = FirstPredictions(file) if several else None
-        while groups and not evaluator.interrupted:
-            group = groups.pop(0)
-            names = ', '.join(group)
-            try:
-                with evaluator.wall.spent('opening'):
-                    ours, warning = open_methods(group, mask)
-            except EngineError as error:
-                unavailable = error
-                on_note(f'{names} {"is" if len(group) == 1 else "are"} unavailable: {error}')
-                continue
-            if warning:
-                on_note(warning)
-            methods, others = [*ours, *others], []
-            for method in methods:
-                logger.info(f'{method.name}: {method.description}')
-            try:
-                with progress(f'evaluating frames{f" with {names}" if several else ""}', len(evaluator)) as advance:
-                    results |= {result.name: result for result in evaluator.run(methods, strides, advance, first)}
-            finally:
-                for method in methods:
-                    method.close()
-    if not results:
-        raise unavailable
-    if groups:
-        on_note(f'{", ".join(name for group in groups for name in group)}: not begun')
-    order = [*configs, *(each.name for each in baselines)]
-    return [results[name] for name in order if name in results]
-
-
-class FirstPredictions:
-    """The points of the first method in each pair, for the methods of later passes: in a file, since their number has no limit."""
-
-    def __init__(self, file: IO[bytes]) -> None:
-        self._file = file
-        self._offsets: dict[tuple[int, tuple[int, int]], int] = {}  # by stride and pair
-
-    def __call__(self, stride: int, pair: tuple[int, int], prediction: Prediction) -> Prediction:
-        """Keep `prediction` if the pair is new; the one that was kept for it. Raises LightglueTrtError on a full disk."""
-        try:
-            if (offset := self._offsets.get((stride, pair))) is not None:
-                self._file.seek(offset)
-                return Prediction(MatchedPoints(*pickle.load(self._file)), {})
-            self._offsets[stride, pair] = self._file.seek(0, os.SEEK_END)
-            pickle.dump(prediction.points[:2], self._file)
-            self._file.flush()
-        except OSError as error:
-            raise LightglueTrtError(f'the matches that others are compared with cannot be kept: {error.strerror or error}; make '
-                                    'room, or choose another --out') from error
-        return prediction
+def with_images(pairs: Sequence[DrawnPair], frames: Frames) -> list[DrawnPair]:
+    """The same pairs with their images, which are read once more."""
+    rows = {number: row for row, number in enumerate(frames.scene.timeline.numbers.tolist())}
+    images = {shown.number: shown.image for shown in frames.read({rows[number] for pair in pairs for number in pair.frames})}
+    return [dataclasses.replace(pair, images=(images[first], images[second])) for pair in pairs
+            for first, second in [(rows[pair.frames[0]], rows[pair.frames[1]])] if first in images and second in images]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -11,17 +12,16 @@ from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.geometry import Size, fitting_size, unit_of
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.masks import Mask, load_mask
-from lightglue_trt_ros.core.types import UInt8
 from lightglue_trt_ros.datasets.bag import StereoRecording, depth_of, stereo_recording
 from lightglue_trt_ros.datasets.sequence import Frame, Recording
 from lightglue_trt_ros.datasets.units import median_depth
 from lightglue_trt_ros.utils.errors import BagError
 
 from .images.degradation import DEPTH_DEGRADATIONS, degraded_frames, description_of
-from .options import OWN_DEPTH_IMAGES, OWN_RIGHT_IMAGES, EvaluationOptions, variants
+from .options import OF_SCORES, OWN_DEPTH_IMAGES, OWN_RIGHT_IMAGES, EvaluationOptions, variants
+from .predict.frames import DepthImages, Frames, WallTime, check_registered
 from .predict.methods import Baseline
 from .predict.scene import Scene, named_pair, open_scene, usable_frames
-from .score.depth_accuracy import DepthImages, check_registered
 
 logger = logging.getLogger(__name__)
 
@@ -46,14 +46,21 @@ class Inputs:
         """Those of the options; consecutive frames are always evaluated."""
         return tuple(sorted({1, *self.options.strides}))
 
-    def frames(self) -> Iterator[Frame]:
-        """The recording's frames anew, degraded where the options say so."""
-        frames = usable_frames(self.recording, self.scene.timeline.numbers)
-        return degraded_frames(frames, self.options.degrade, self.recording.bits)
+    @property
+    def predicted_with(self) -> dict[str, str]:
+        """What predictions depend on, by name; what scores alone take is left out."""
+        options = {f'--{name.replace("_", "-")}': str(value) for name, value in vars(self.options).items() if name not in OF_SCORES}
+        return {'recording': str(zlib.crc32(self.scene.timeline.stamps_ns.tobytes())), **options}
 
-    def decode(self, message: Any) -> UInt8:
-        """The gray image of what a frame loads. Raises BagError, FrameError."""
-        return gray_of(message, self.recording.bits)
+    def frames(self, wall: WallTime, stopped: Callable[[], bool], on_note: Callable[[str], None]) -> Frames:
+        """The recording's frames, degraded where the options say so."""
+        bits = self.recording.bits
+
+        def opened() -> Iterator[Frame]:
+            return degraded_frames(usable_frames(self.recording, self.scene.timeline.numbers), self.options.degrade, bits)
+
+        return Frames(opened, lambda message: gray_of(message, bits), self.scene, wall=wall, stopped=stopped, on_note=on_note,
+                      depths=self.depth_images, stereo=self.stereo)
 
 
 def open_inputs(recording: Recording, options: EvaluationOptions, on_note: Callable[[str], None]) -> Inputs:
@@ -116,4 +123,4 @@ def _depth_images(depth: Recording, recording: Recording, options: EvaluationOpt
         facts['depth_median_m'] = median_m
         logger.info(f"depth: {facts['depth']}, median {median_m:.3g} m")
     degradation = next((name for name in options.degrade if name in DEPTH_DEGRADATIONS), '')
-    return DepthImages(depth, scene.intrinsics, degradation, on_note)
+    return DepthImages(depth, scene.intrinsics, degradation)

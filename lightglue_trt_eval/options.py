@@ -35,6 +35,8 @@ OWN_IMAGES = {  # options without a value, of the fields that also name a topic
     'right_topic': (OWN_RIGHT_IMAGES, 'also match left to right, if the folder has right images'),
     'depth_topic': (OWN_DEPTH_IMAGES, "give our matchers the depth images: the folder's, or a bag's that are called depth and have "
                                       "the images' frame_id")}
+KEEP, USE = 'keep', 'use'
+OF_SCORES = ('estimator', 'live', 'rate', 'predictions')  # no prediction depends on them
 OF_CAMERA = ('image_topic', 'depth_topic', 'camera', 'camera_in_body', 'mask', 'truth', 'truth_topic',
              'truth_child_frame')  # may have {camera}
 SETTINGS = ('backend', 'engine_dir', 'precision', 'max_keypoints', 'weights', 'match_threshold', 'refinement', 'depth_confidence',
@@ -104,6 +106,9 @@ class EvaluationOptions:
     live: bool = option(False, 'also play the bag over DDS into the running node', single=True, action='store_true')
     rate: float = option(1.0, 'pace for --live, as a multiple of the recorded pace; default: %(default)s', single=True,
                          type=positive)
+    predictions: str | None = option(
+        None, f'{KEEP}: leave the matches of all methods in the folder of the report; {USE}: score those again, without networks, '
+        'as with another --estimator', single=True, choices=(KEEP, USE))
     matcher: dict[str, Any] = field(default_factory=dict)  # fields of MatcherConfig, without the size
     height: int | None = option(None, 'height of the engine; default: aspect ratio of the images, area of 640x480', type=int)
     width: int | None = option(None, 'width of the engine', type=int)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from benchmarks.layers.observation import Bools, PairLayers, observe
 from benchmarks.real_images import find_sequences
 from benchmarks.recorded_pairs import add_pair_options
-from lightglue_trt_eval.score.metrics import summary_of
+from lightglue_trt_eval.score.metrics import summary_of, table_of
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.early_exit import EarlyExits, stops
 from lightglue_trt_ros.utils.console import print_table
@@ -121,7 +121,7 @@ def fewest_layers(f1: ArrayLike, ends: tuple[int, ...], least: float) -> list[in
 
 def summary(pairs: Sequence[PairLayers], exits: Sequence[int]) -> dict[str, float]:
     """Means of COLUMNS where the pairs stop after these layers."""
-    found = summary_of([pair.results[end - 1] for pair, end in zip(pairs, exits, strict=True)])
+    found = summary_of(table_of([pair.results[end - 1] for pair, end in zip(pairs, exits, strict=True)]))
     return {name: found[name] for name in COLUMNS if name in found}
 
 

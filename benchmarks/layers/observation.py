@@ -19,7 +19,7 @@ from lightglue_trt_eval.options import EvaluationOptions
 from lightglue_trt_eval.predict.methods import correspondences
 from lightglue_trt_eval.predict.scene import Scene, open_scene
 from lightglue_trt_eval.score.metrics import PairResult
-from lightglue_trt_eval.score.pair_score import agreement_of_rows, score_pair
+from lightglue_trt_eval.score.pair_score import agreement_of_rows, score_points
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend, matcher_inputs
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage, locate
@@ -135,11 +135,7 @@ def observe_pair(backend: LayerBackend, config: MatcherConfig, scene: Scene, pai
         found = frames.process(images[1], 0.1)
         assert found is not None
         points = correspondences(found.matched())
-        straight = scene.straight(pair, points)
-        scored = score_pair(
-            scene.numbers(pair), scene.timeline.seconds(pair[1]), straight.points, scene.camera(pair), scene.pose(pair[0]),
-            scene.pose(pair[1]), motion=scene.motion(pair, images, points), covariances=straight.covariances,
-            jacobians=straight.jacobians)
+        scored, _ = score_points(scene, pair, points, scene.motion(pair, images, points))
         f1 = agreement_of_rows(last, _rows(matches)).f1
         results.insert(0, dataclasses.replace(scored.pair, layers=matches.layers, agreement_f1=f1))
     matched = np.zeros((2, config.max_keypoints), np.bool_)

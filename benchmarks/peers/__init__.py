@@ -17,11 +17,12 @@ from benchmarks.peers.networks import PEERS, PeerBackend, require
 from benchmarks.real_images import find_sequences
 from benchmarks.recorded_pairs import add_pair_options, load_images, sample_pairs
 from lightglue_trt_eval.options import EvaluationOptions
+from lightglue_trt_eval.predict.frames import ShownFrame
 from lightglue_trt_eval.predict.methods import OurMethod, correspondences
-from lightglue_trt_eval.predict.scene import Motion, Scene, open_scene
+from lightglue_trt_eval.predict.scene import Scene, open_scene
 from lightglue_trt_eval.predict.shared_networks import SharedNetworks
-from lightglue_trt_eval.score.metrics import PairResult, pair_intervals, summary_of
-from lightglue_trt_eval.score.pair_score import score_pair
+from lightglue_trt_eval.score.metrics import PairResult, pair_intervals, summary_of, table_of
+from lightglue_trt_eval.score.pair_score import score_points
 from lightglue_trt_ros.core.backend import Backend
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.geometry import fitting_size
@@ -109,7 +110,7 @@ def match_pairs(name: str, backend: Backend, config: MatcherConfig, recorded: Re
             streams = [method.stream() for method in methods]
             for stamp, frame in enumerate(pair):  # all variants of a frame, which then is extracted once
                 for method, stream in zip(methods, streams, strict=True):
-                    prediction = stream.process(recorded.images[frame], float(stamp))
+                    prediction = stream.process(ShownFrame(frame, float(stamp), recorded.images[frame]))
                     if prediction is not None and prediction.published is not None:
                         found[method.name][pair] = prediction.published.matched()
     return found
@@ -126,7 +127,8 @@ def score_pairs(recorded: RecordedPairs, pairs: Sequence[Pair], found: dict[str,
         fewest = min(map(len, matches.values()))
         for name, each in matches.items():
             for part, points in zip(results[name], (each, best(each, fewest)), strict=True):
-                part.append(_scored(recorded.scene, pair, points, motion))
+                scored, _ = score_points(recorded.scene, pair, correspondences(points), motion)
+                part.append(dataclasses.replace(scored.pair, layers=points.layers))
     return results
 
 
@@ -139,19 +141,11 @@ def best(matches: FrameMatches, count: int) -> FrameMatches:
 
 def summaries(own: Sequence[PairResult], equal: Sequence[PairResult]) -> dict[str, Any]:
     """Means of both parts, and the 95 % intervals that are known."""
-    parts: dict[str, Any] = {'own': summary_of(own), 'equal': summary_of(equal)}
-    parts['intervals'] = {part: {name: interval[:2] for name, interval in pair_intervals(results).items()
+    parts: dict[str, Any] = {'own': summary_of(table_of(own)), 'equal': summary_of(table_of(equal))}
+    parts['intervals'] = {part: {name: interval[:2] for name, interval in pair_intervals(table_of(results)).items()
                                  if interval.size > 1 and math.isfinite(interval.low)}
                           for part, results in (('own', own), ('equal', equal))}
     return parts
-
-
-def _scored(scene: Scene, pair: Pair, matches: FrameMatches, motion: Motion | None) -> PairResult:
-    straight = scene.straight(pair, correspondences(matches))
-    scored = score_pair(scene.numbers(pair), scene.timeline.seconds(pair[1]), straight.points, scene.camera(pair),
-                        scene.pose(pair[0]), scene.pose(pair[1]), motion=motion, covariances=straight.covariances,
-                        jacobians=straight.jacobians)
-    return dataclasses.replace(scored.pair, layers=matches.layers)
 
 
 def _cells(parts: dict[str, Any], part: str) -> list[str]:

@@ -30,7 +30,7 @@ from ..options import (
     check_topics,
 )
 from ..report.page import write_report
-from ..report.side_by_side import CameraReport, print_side_by_side, write_side_by_side
+from ..report.side_by_side import CameraReport, not_evaluated, print_side_by_side, write_side_by_side
 from ..report.summary import Requirement, check, print_summary
 from ..score.metrics import Evaluation
 
@@ -63,25 +63,30 @@ def _evaluate_cameras(args: argparse.Namespace, options: EvaluationOptions, stop
     reports: list[CameraReport] = []
     for name, recording in recordings.items():
         if stopped():
-            reports.append(CameraReport(name, notes=['interrupted before it began'], interrupted=True))
-            log.info(f'camera {name}: {reports[-1].notes[0]}')
+            note = 'interrupted before it began'
+            reports.append(not_evaluated(name, [note], [], interrupted=True))
+            log.info(f'camera {name}: {note}')
             continue
         log.info(f'camera {name}: {recording.image_topic}')
         make_output_folder(args.out / name)
         try:
             evaluation, failures = _report(recording, by_camera[name], args.out / name, args.requirements, stopped)
-            reports.append(CameraReport.of(name, evaluation, failures))
+            for matcher in evaluation.matchers:
+                matcher.worst_pairs = []  # its images are in its own report
+            reports.append(CameraReport(name, evaluation, failures))
         except LightglueTrtError as error:
-            reports.append(CameraReport(name, failures=[str(error)]))
-    own = [each.recording['truth'] for each in reports if each.recording.get('truth_as_camera')]
+            reports.append(not_evaluated(name, [], [str(error)]))
+    recorded = [each.evaluation.recording for each in reports]
+    own = [recording['truth'] for recording in recorded if recording.get('truth_as_camera')]
     if len(set(own)) < len(own):
-        reports[0].notes.append("the same poses are taken as each camera's own, but only one camera can have them: give "
+        reports[0].evaluation.notes.append("the same poses are taken as each camera's own, but only one camera can have them: give "
                                 'the pose of each camera in the body with --camera-in-body, e.g. {camera}.yaml')
-        log.info(reports[0].notes[-1])
+        log.info(reports[0].evaluation.notes[-1])
     files = write_side_by_side(args.out, reports)
     print_side_by_side(reports)
     log.info(f'all cameras: see {files[-1]}')
-    return any(each.interrupted for each in reports), [f'{each.name}: {line}' for each in reports for line in each.failures]
+    failures = [f'{each.name}: {line}' for each in reports for line in each.failures]
+    return any(each.evaluation.interrupted for each in reports), failures
 
 
 def _report(recording: Recording, options: EvaluationOptions, out: Path, requirements: Sequence[Requirement],

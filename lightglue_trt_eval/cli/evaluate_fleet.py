@@ -100,7 +100,7 @@ def _run(args: argparse.Namespace, options: EvaluationOptions, stopped: Callable
     incomplete = run.lost or (NOT_YET if any(row.status == WAITING for row in rows) else '')
     report = FleetReport(rows, plan, incomplete, limit=args.fail_under_worse)
     with written_together(args.out, GOES_ON) as scratch:
-        write_pairs(scratch / PAIRS, [(row.name, row.sha256, store.place(row.key) / PAIRS) for row in report.evaluated])
+        write_pairs(scratch / PAIRS, [(row.name, row.sha256, store.place(row.key) / 'report.json') for row in report.evaluated])
         if baseline is not None:
             pairs = read_pairs(scratch / PAIRS, {row.sha256: row.first['name'] for row in report.evaluated})
             report.comparison = baseline.compared(rows, plan, pairs)

@@ -4,36 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-
-from lightglue_trt_ros.core.types import Float64
 
 from ..score.confidence import BEHIND, POWER, TAIL, Difference, mean_difference
-from ..score.metrics import difference
+from ..score.metrics import Table, paired_differences
 
 AUC, PRECISION, INLIERS = 'pose_auc@10', 'precision@1', 'inlier_ratio'  # what is compared, in METRICS
-COLUMNS = ('stride', 'reference_frame', 'frame', 'pose_error_deg', PRECISION, 'inliers', 'matches')  # that this takes
 EQUAL = 'the same'
 
 Changes = dict[tuple[int, str], Difference]  # now less then, points of a percentage, by stride and metric; positive is better
-
-
-class PairColumns(NamedTuple):
-    """The pairs of one matcher on one recording, N rows, from COLUMNS."""
-
-    stride: NDArray[np.int64]
-    reference_frame: NDArray[np.int64]
-    frame: NDArray[np.int64]
-    pose_error_deg: Float64  # infinite where no pose was found, NaN where the truth does not say
-    precision: Float64  # share; NaN likewise
-    inlier_ratio: Float64
-
-    def rows(self, chosen: NDArray[Any]) -> PairColumns:
-        """Some of them, by numbers or by a mask."""
-        return PairColumns(*(column[chosen] for column in self))
 
 
 class DetectableLoss(NamedTuple):
@@ -124,25 +105,14 @@ def main_change(changes: Changes, stride: int) -> Difference | None:
     return changes.get((stride, AUC), changes.get((stride, INLIERS)))
 
 
-def compare(now: PairColumns, then: PairColumns) -> Changes:
+def compare(now: dict[int, Table], then: dict[int, Table]) -> Changes:
     """One recording at each stride that both have: pose AUC and precision where there is truth, else the share of inliers."""
     changes: Changes = {}
-    for stride in sorted(set(now.stride.tolist()) & set(then.stride.tolist())):
-        mine, theirs = _common(now.rows(now.stride == stride), then.rows(then.stride == stride))
-        differences = {AUC: difference(AUC, mine.pose_error_deg, theirs.pose_error_deg)}
-        if differences[AUC] is None:
-            differences[INLIERS] = difference(INLIERS, mine.inlier_ratio, theirs.inlier_ratio)
-        else:
-            differences[PRECISION] = difference(PRECISION, mine.precision, theirs.precision)
-        changes |= {(stride, metric): each.scaled(100) for metric, each in differences.items() if each is not None}
+    for stride in sorted(now.keys() & then.keys()):
+        found = paired_differences(now[stride], then[stride], (AUC, PRECISION, INLIERS))
+        wanted = (AUC, PRECISION) if AUC in found else (INLIERS,)
+        changes |= {(stride, metric): found[metric].scaled(100) for metric in wanted if metric in found}
     return changes
-
-
-def _common(first: PairColumns, second: PairColumns) -> tuple[PairColumns, PairColumns]:
-    """The pairs of frames that both have, in one order."""
-    keys, other_keys = (side.reference_frame * (1 << 32) + side.frame for side in (first, second))
-    _, rows, others = np.intersect1d(keys, other_keys, return_indices=True)
-    return first.rows(rows), second.rows(others)
 
 
 def over_recordings(differences: Iterable[Changes]) -> Changes:

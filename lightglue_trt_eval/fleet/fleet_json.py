@@ -12,7 +12,8 @@ from typing import Any
 from lightglue_trt_ros.utils.errors import LightglueTrtError
 
 from ..report.json_report import definitions
-from .comparison import Changes, Comparison, PairColumns, compare, over_recordings, verdict_of
+from ..score.metrics import Table
+from .comparison import Changes, Comparison, compare, over_recordings, verdict_of
 from .discovery import RecordingRef, fingerprint
 from .plan import EvaluationPlan, in_words, short
 from .result_store import EVALUATED, FAILED, FleetRow, facts_of, pairs_of, read_pairs
@@ -61,10 +62,10 @@ class BaselineRun:
     path: str
     document: dict[str, Any]  # of a fleet; empty of a single evaluation
     names: dict[str, str]  # of its evaluated recordings, by fingerprint
-    pairs: dict[str, PairColumns]  # likewise
+    pairs: dict[str, dict[int, Table]]  # likewise, by stride
     urls: dict[str, str] = field(default_factory=dict)  # likewise: where they were
 
-    def compared(self, rows: Sequence[FleetRow], plan: EvaluationPlan, pairs: dict[str, PairColumns]) -> Comparison:
+    def compared(self, rows: Sequence[FleetRow], plan: EvaluationPlan, pairs: dict[str, dict[int, Table]]) -> Comparison:
         """Today's rows, and their pairs by fingerprint, against these."""
         comparison = Comparison(self.path, self._causes(plan))
         for row in rows:
@@ -129,7 +130,7 @@ def read_baseline(path: Path) -> BaselineRun:
         facts_of(document, 0.0)
         place = Path(document['recording']['path']).absolute()
         sha256 = document['recording'].get('sha256') or _content_of(place)
-        return BaselineRun(str(path), {}, {sha256: place.name}, {sha256: pairs_of(document)}, {sha256: str(place)})
+        return BaselineRun(str(path), {}, {sha256: place.name}, {sha256: pairs_of(document['matchers'][0])}, {sha256: str(place)})
     except OSError as error:
         raise LightglueTrtError(f'--against {path} cannot be read: {error.strerror or error}') from None
     except (ValueError, KeyError, TypeError, AttributeError) as error:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,12 +13,15 @@ import numpy as np
 from lightglue_trt_ros.utils.errors import LightglueTrtError
 from lightglue_trt_ros.utils.files import write_whole, written_together
 
-from .comparison import COLUMNS, PairColumns
+from ..report.json_report import KEPT
+from ..score.metrics import Table
 from .discovery import RecordingRef, fleet_module
 
 EVALUATED, FAILED, REPEATED, WAITING = 'evaluated', 'failed', 'repeated', 'waiting'
 FACTS = 'facts.json'  # a result without it is none
 GOES_ON = 'what was written before is kept, and a run with the same --out goes on from there'
+COLUMNS = ('reference_frame', 'frame', 'matches', 'inliers', 'precision@1', 'rotation_deg', 'translation_deg',
+           'pose_found')  # of a report.json, that fleets compare
 LETTERS = 24  # of a key, in the name of a folder
 
 
@@ -111,65 +112,50 @@ def _read(path: Path) -> dict[str, Any] | None:
     return document if isinstance(document, dict) else None
 
 
-def parquet_of(report: dict[str, Any]) -> bytes:
-    """The pairs of one evaluation, from its report.json: a row per matcher, stride and pair."""
-    pyarrow = fleet_module('pyarrow')
-    tables = [pyarrow.table({'matcher': [matcher['name']] * len(columns['frame']), 'stride': [int(stride)] * len(columns['frame']),
-                             **columns, 'pose_error_deg': pose_errors(columns)})
-              for matcher in report['matchers'] for stride, columns in matcher['pairs'].items() if columns['frame']]
-    table = pyarrow.concat_tables(tables, promote_options='permissive') if tables else pyarrow.table({})
-    file = io.BytesIO()
-    fleet_module('pyarrow.parquet').write_table(table, file)
-    return file.getvalue()
+def pairs_of(matcher: dict[str, Any]) -> dict[int, Table]:
+    """The pairs of a matcher of a report.json, by stride."""
+    return {int(stride): _table(columns) for stride, columns in matcher['pairs'].items() if columns['frame']}
 
 
-def pose_errors(columns: dict[str, list[Any]]) -> list[float | None]:
-    """Of each pair the larger of the rotation's and the direction's error, degrees; infinite where no pose was found.
-
-    None where the ground truth does not say: without one, or where it has no direction to compare with.
-    """
-    angles = zip(columns['pose_found'], columns['rotation_deg'], columns['translation_deg'], strict=True)
-    return [math.inf if pose_found is False else None if None in (pose_found, rotation, direction) else max(rotation, direction)
-            for pose_found, rotation, direction in angles]
+def _table(columns: dict[str, Any]) -> Table:
+    """Columns of report.json, which has null for all that is not finite, as a table."""
+    table = {name: np.array(columns[name], np.float64) for name in COLUMNS}
+    error = np.maximum(table['rotation_deg'], table['translation_deg'])
+    return {'reference_frame': table['reference_frame'].astype(np.int64), 'frame': table['frame'].astype(np.int64),
+            'pose_error_deg': np.where(table['pose_found'] == 0, np.inf, error), 'precision@1': table['precision@1'],
+            'inlier_ratio': table['inliers'] / np.maximum(table['matches'], 1)}
 
 
 def write_pairs(path: Path, results: Iterable[tuple[str, str, Path]]) -> None:
-    """One file of all pairs: (recording's name, its fingerprint, Parquet of its pairs). Raises OSError."""
+    """One file of all pairs: (recording's name, its fingerprint, its report.json). Raises OSError."""
     pyarrow, parquet = fleet_module('pyarrow'), fleet_module('pyarrow.parquet')
-    sources = [each for each in results if parquet.read_schema(each[2]).names]
-    own = pyarrow.schema([('recording', pyarrow.string()), ('sha256', pyarrow.string())])
-    schema = pyarrow.unify_schemas([own, *(parquet.read_schema(file) for _, _, file in sources)], promote_options='permissive')
-    schema = pyarrow.schema([field if field.type != pyarrow.null() else field.with_type(pyarrow.float64()) for field in schema])
+    kinds = {'recording': pyarrow.string(), 'sha256': pyarrow.string(), 'matcher': pyarrow.string(), 'stride': pyarrow.int64(),
+             'model': pyarrow.string(), 'pose_found': pyarrow.bool_(),
+             **dict.fromkeys(('reference_frame', 'frame', 'matches', 'inliers', 'layers'), pyarrow.int64()),
+             **dict.fromkeys(('stamp', *KEPT, 'pose_error_deg'), pyarrow.float64())}
+    schema = pyarrow.schema(list(kinds.items()))
     with parquet.ParquetWriter(path, schema) as writer:
-        for name, sha256, file in sources:
-            table = parquet.read_table(file)
-            for column, value in (('recording', name), ('sha256', sha256)):
-                table = table.append_column(column, pyarrow.array([value] * len(table), pyarrow.string()))
-            writer.write_table(pyarrow.concat_tables([schema.empty_table(), table], promote_options='permissive').cast(schema))
+        for name, sha256, report in results:
+            for matcher in json.loads(report.read_bytes())['matchers']:
+                for stride, columns in matcher['pairs'].items():
+                    count = len(columns['frame'])
+                    known = {'recording': name, 'sha256': sha256, 'matcher': matcher['name'], 'stride': int(stride)}
+                    writer.write_table(pyarrow.table({
+                        **{each: [value] * count for each, value in known.items()}, **columns,
+                        'pose_error_deg': pyarrow.array(_table(columns)['pose_error_deg'], from_pandas=True)}, schema))
 
 
-def read_pairs(source: Path, matchers: dict[str, str]) -> dict[str, PairColumns]:
-    """By fingerprint the pairs of the matcher that `matchers` names for it, of what `write_pairs` wrote.
+def read_pairs(source: Path, matchers: dict[str, str]) -> dict[str, dict[int, Table]]:
+    """By fingerprint the pairs of the matcher that `matchers` names for it, by stride, of what `write_pairs` wrote.
 
     Raises OSError and ValueError (pyarrow's are among them) where it cannot be read.
     """
-    if not fleet_module('pyarrow.parquet').read_metadata(source).num_rows:
-        return {}
     table, field = fleet_module('pyarrow.dataset').dataset(source), fleet_module('pyarrow.dataset').field
-    if missing := {'sha256', 'matcher', *COLUMNS}.difference(table.schema.names):
+    if missing := {'sha256', 'matcher', 'stride', *COLUMNS}.difference(table.schema.names):
         raise ValueError(f'it has no column {min(missing)}')
-    return {sha256: _columns(table.to_table(list(COLUMNS), filter=(field('sha256') == sha256) & (field('matcher') == name)))
-            for sha256, name in matchers.items()}
-
-
-def pairs_of(report: dict[str, Any]) -> PairColumns:
-    """The pairs of a report's first matcher."""
-    first = {**report, 'matchers': report['matchers'][:1]}
-    return _columns(fleet_module('pyarrow.parquet').read_table(io.BytesIO(parquet_of(first))))
-
-
-def _columns(table: Any) -> PairColumns:
-    columns = [table[name].to_numpy() if len(table) else np.zeros(0) for name in COLUMNS]
-    stride, reference, frame = (column.astype(np.int64) for column in columns[:3])
-    errors, precision, inliers, matches = (column.astype(np.float64) for column in columns[3:])
-    return PairColumns(stride, reference, frame, errors, precision, inliers / np.maximum(matches, 1))
+    found: dict[str, dict[int, Table]] = {}
+    for sha256, name in matchers.items():
+        columns = table.to_table(['stride', *COLUMNS], filter=(field('sha256') == sha256) & (field('matcher') == name))
+        strides = columns['stride'].to_numpy()
+        found[sha256] = {stride: _table(columns.filter(strides == stride).to_pydict()) for stride in np.unique(strides).tolist()}
+    return found

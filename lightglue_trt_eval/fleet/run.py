@@ -34,7 +34,7 @@ from ..options import EvaluationOptions, add_evaluation_options
 from ..report.page import write_report
 from .discovery import RecordingRef, fingerprint, storage_of
 from .plan import EvaluationPlan, plan_here
-from .result_store import EVALUATED, FAILED, REPEATED, WAITING, FleetRow, ResultStore, facts_of, parquet_of
+from .result_store import EVALUATED, FAILED, REPEATED, WAITING, FleetRow, ResultStore, facts_of
 
 LISTEN_S = 0.2  # between two looks whether an end was asked for
 GONE_S = 30.0  # without its scheduler a run ends
@@ -183,7 +183,7 @@ def _why(error: BaseException) -> str:
 
 
 def evaluate(listed: RecordingRef, plan: EvaluationPlan, threads: int, fleet: str, sha256: str) -> tuple[dict[str, bytes], float]:
-    """Evaluate a recording on `threads`: the files by name, PAGES and pairs.parquet, and its seconds.
+    """Evaluate a recording on `threads`: the files PAGES by name, and its seconds.
 
     `plan` is what the workers agreed on, and has to be the same here; `end_all` of the `fleet` ends it.
     Raises LightglueTrtError and OSError for whatever goes wrong with this recording.
@@ -200,9 +200,7 @@ def evaluate(listed: RecordingRef, plan: EvaluationPlan, threads: int, fleet: st
             files = {name: (out / name).read_bytes() for name in PAGES if (out / name).is_file()}
     finally:
         given_up.reset(before)
-    report = json.loads(files['report.json'])
-    report['recording']['path'] = listed.url  # where it came from, not where it was fetched to
-    return files | {'pairs.parquet': parquet_of(report)}, time.monotonic() - started
+    return files, time.monotonic() - started
 
 
 def evaluate_into(path: Path, out: Path, words: list[str], threads: int, sha256: str) -> None:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
-from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.core.depth import DepthImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.refinement import COARSE, FINE, Pyramid, refine_points
@@ -22,23 +20,20 @@ from lightglue_trt_ros.engines.selection import open_backend
 
 from ..options import DYNAMIC, settings_in_words
 from .baselines import BASELINES, Description, DescriptorMatcher, KltMatcher, MatchedPoints
-from .shared_networks import Cost, Meter, SharedNetworks
+from .frames import ShownFrame
+from .predictions import Prediction
+from .shared_networks import SharedNetworks
 
 RECENT = 3  # images whose keypoints and descriptors a baseline keeps
+GPU_STAGES = ('extract', 'match')
 NEVER_S = 3600.0  # a gap that no recording has: the evaluation decides where a sequence breaks
 
 
-class Prediction(NamedTuple):
-    """The correspondences of a frame with the one before."""
+class Alone(NamedTuple):
+    """A method as it runs by itself, sharing nothing, to be timed."""
 
-    points: MatchedPoints  # pixels of the reference and of the current image
-    stage_ms: dict[str, float]
-    layers: int | None = None  # of LightGlue that ran
-    networks: SharedNetworks | None = None  # that extracted the features
-    rows: NDArray[np.int32] | None = None  # (M, 2) of the features of both images that match
-    cost: Cost = Cost()  # of a timed frame; in others part of it was computed for another method
-    tracked: MatchedPoints | None = None  # matched and propagated points, if tracks have both
-    published: FrameMatches | None = None  # as the node publishes them, for the figures of depth
+    process: Callable[[ShownFrame], dict[str, float]]  # the milliseconds of its stages, and gpu_ms
+    reset: Callable[[], object]  # the next frame is a first one
 
 
 def correspondences(matches: FrameMatches) -> MatchedPoints:
@@ -56,6 +51,7 @@ class OurMethod:
 
     def __init__(self, name: str, networks: SharedNetworks, config: MatcherConfig, mask: Mask | None = None) -> None:
         self.name, self._networks, self._mask = name, networks, mask
+        self.networks = name  # the first method that shares them
         self._config = dataclasses.replace(config, reference='previous', max_gap_s=NEVER_S)
         self.description = f'{networks.description}, {settings_in_words(config)}, {_opencv()}'
         self.engine = {'backend': networks.backend_name, 'image_height': networks.spec.image_height,
@@ -65,6 +61,18 @@ class OurMethod:
         """A new sequence of frames; each stride has one. Only those of one `camera` share features where a backend has few."""
         return _OurStream(self._networks, FrameMatcher(self._networks, self._config), self._mask, camera)
 
+    def alone(self) -> Alone:
+        """The node's own FrameMatcher on the networks themselves."""
+        backend = self._networks.backend
+        frames = FrameMatcher(backend, self._config)
+        device_ms: Callable[[], dict[str, float]] = getattr(backend, 'device_ms', dict)
+
+        def process(shown: ShownFrame) -> dict[str, float]:
+            matches = _processed(frames, shown, self._mask)
+            return {} if matches is None else matches.stage_ms | {'gpu_ms': sum(device_ms().get(name, 0.0) for name in GPU_STAGES)}
+
+        return Alone(process, frames.reset)
+
     def close(self) -> None:
         self._networks.close()
 
@@ -73,19 +81,22 @@ class _OurStream:
     def __init__(self, networks: SharedNetworks, frames: FrameMatcher, mask: Mask | None, camera: int) -> None:
         self._networks, self._frames, self._mask, self._camera = networks, frames, mask, camera
 
-    def process(self, image: UInt8, stamp: float, *, timed: bool = False, depth: DepthImage | None = None,
-                camera: Intrinsics | None = None) -> Prediction | None:
-        """Match a gray image, uint8 (H, W), with the one before; None for a first one. `timed`: nothing else runs."""
-        networks, meter = self._networks, Meter()
-        networks.show(image, self._camera, timed)
-        matches = self._frames.process(image, stamp, mask=self._mask, depth=depth, camera=camera)
+    def process(self, shown: ShownFrame) -> Prediction | None:
+        """Match a frame with the one before; None for a first one."""
+        self._networks.show(shown.image, self._camera)
+        matches = _processed(self._frames, shown, self._mask)
         if matches is None:
             return None
-        return Prediction(correspondences(matches.matched()), matches.stage_ms, matches.layers, networks, networks.rows,
-                          meter.cost._replace(gpu_ms=networks.gpu_ms), correspondences(matches), matches)
+        points, tracked = map(correspondences, (matches.matched(), matches))
+        return Prediction(points, matches.layers, self._networks.rows, tracked, matches)
 
     def reset(self) -> None:
         self._frames.reset()
+
+
+def _processed(frames: FrameMatcher, shown: ShownFrame, mask: Mask | None) -> FrameMatches | None:
+    depth = None if shown.depth is None else shown.depth.given
+    return frames.process(shown.image, shown.seconds, shown.right, mask=mask, depth=depth, camera=shown.camera)
 
 
 class Baseline:
@@ -94,7 +105,7 @@ class Baseline:
     The mask is grown by `mask_margin` pixels of the image. Used by one thread at a time.
     """
 
-    ours, engine = False, None
+    ours, engine, networks = False, None, ''
 
     def __init__(self, key: str, features: int, mask: Mask | None = None, mask_margin: float = 0.0) -> None:
         self._key, self._features, self._mask, self._mask_margin = key, features, mask, mask_margin
@@ -103,11 +114,25 @@ class Baseline:
         self.description = f'{getattr(BASELINES[key](features), "name", key)}, {_opencv()}'
 
     def stream(self, camera: int = 0) -> _BaselineStream:
-        matcher = BASELINES[self._key](self._features)
-        matcher.mask, matcher.mask_margin = self._mask, self._mask_margin
+        matcher = self._matcher()
         if isinstance(matcher, DescriptorMatcher):
             matcher.described = self._described
         return _BaselineStream(matcher)
+
+    def alone(self) -> Alone:
+        """Without covariances, which are not its own."""
+        matcher = self._matcher()
+
+        def process(shown: ShownFrame) -> dict[str, float]:
+            matcher.process(shown.image)
+            return {}
+
+        return Alone(process, matcher.reset)
+
+    def _matcher(self) -> DescriptorMatcher | KltMatcher:
+        matcher = BASELINES[self._key](self._features)
+        matcher.mask, matcher.mask_margin = self._mask, self._mask_margin
+        return matcher
 
     def close(self) -> None:
         """Nothing is held."""
@@ -120,16 +145,14 @@ class _BaselineStream:
         self._matcher, self._variance_factor = matcher, VarianceFactor()
         self._previous: UInt8 | None = None
 
-    def process(self, image: UInt8, stamp: float, *, timed: bool = False, depth: DepthImage | None = None,
-                camera: Intrinsics | None = None) -> Prediction | None:
-        meter = Meter()
-        points, cost = self._matcher.process(image), meter.cost
+    def process(self, shown: ShownFrame) -> Prediction | None:
+        image, points = shown.image, self._matcher.process(shown.image)
         previous, self._previous = self._previous, image
         if points is None or previous is None or previous.shape != image.shape:
-            return None if points is None else Prediction(points, {}, cost=cost)
+            return None if points is None else Prediction(points)
         covariances = covariances_at(Pyramid(previous), Pyramid(image), points.reference, points.current)  # one a stride
-        factor = np.float32(self._variance_factor.update(points.reference, points.current, covariances, camera=camera))
-        return Prediction(points._replace(covariances=covariances * factor), {}, cost=cost)  # covariances are not its own
+        factor = np.float32(self._variance_factor.update(points.reference, points.current, covariances, camera=shown.camera))
+        return Prediction(points._replace(covariances=covariances * factor))
 
     def reset(self) -> None:
         self._matcher.reset()
@@ -161,6 +184,7 @@ def open_methods(group: dict[str, MatcherConfig], mask: Mask | None = None) -> t
     networks = SharedNetworks(opened.backend, group.values())
     methods = [OurMethod(name, networks, config, mask) for name, config in group.items()]
     for method, name in zip(methods[1:], others, strict=True):
+        method.networks = first
         method.description = f'as {first}, but {settings_in_words(group[name], group[first])}'
     return methods, f'{", ".join(group)}: {opened.warning}' if opened.warning and not opened.without_gpu else ''
 

@@ -129,6 +129,15 @@ class Straight(NamedTuple):
         return self.reference, self.current
 
 
+@dataclass
+class Measured:
+    """What takes images to be measured."""
+
+    resized: set[int] = field(default_factory=set)  # frames of another size than the intrinsics are for
+    depths_m: dict[int, float] = field(default_factory=dict)  # median, by frame
+    motions: dict[tuple[int, int], Motion] = field(default_factory=dict)  # of a pair there is one
+
+
 @dataclass(eq=False)
 class Scene:
     """The frames in time, the camera, and the ground truth if there is one."""
@@ -136,14 +145,12 @@ class Scene:
     timeline: Timeline
     intrinsics: Intrinsics | None = None
     poses: Float64 | None = None  # (N, 4, 4) world from camera, NaN where the truth says nothing
-    resized: set[int] = field(default_factory=set)  # frames of another size than the intrinsics are for
-    _depths_m: dict[int, float] = field(default_factory=dict)  # median, by frame, where it has been measured
-    _motions: dict[tuple[int, int], Motion] = field(default_factory=dict)  # that have been measured: of a pair there is one
+    measured: Measured = field(default_factory=Measured)
 
     def see(self, frame: int, shape: tuple[int, ...]) -> None:
         """Note the size of a frame, since intrinsics are valid for one size."""
         if self.intrinsics is not None and shape != (self.intrinsics.height, self.intrinsics.width):
-            self.resized.add(frame)
+            self.measured.resized.add(frame)
 
     def numbers(self, frames: tuple[int, int]) -> tuple[int, int]:
         """The frames' numbers in the recording."""
@@ -157,7 +164,7 @@ class Scene:
 
     def camera_of(self, *frames: int) -> Intrinsics | None:
         """The camera of frames that were seen, where it is known and for their size."""
-        return None if self.resized.intersection(frames) else self.intrinsics
+        return None if self.measured.resized.intersection(frames) else self.intrinsics
 
     def straight(self, frames: tuple[int, int], points: MatchedPoints) -> Straight:
         """Points and covariances without distortion; as they are where the camera is unknown."""
@@ -183,12 +190,12 @@ class Scene:
         followed, that of the frame nearest in time that had one before; at the very first that of `points`. What was measured
         once in images is the pair's from then on, whoever asks.
         """
-        if frames not in self._motions:
+        if frames not in self.measured.motions:
             motion = self._motion(frames, images, points)
             if motion is None or images is None:
                 return motion
-            self._motions[frames] = motion
-        return self._motions[frames]
+            self.measured.motions[frames] = motion
+        return self.measured.motions[frames]
 
     def _motion(self, frames: tuple[int, int], images: tuple[UInt8, UInt8] | None, points: MatchedPoints | None) -> Motion | None:
         step, camera = self.step_m(frames), self.camera(frames)
@@ -203,13 +210,14 @@ class Scene:
         per_depth = None
         if images is not None:
             per_depth = step_per_depth(self.straight(frames, follow_corners(images, rotated)).points, camera, pose0, pose1)
-        if per_depth is None and self._depths_m:
-            nearest = frames[0] if frames[0] in self._depths_m else min(self._depths_m, key=lambda frame: abs(frame - frames[0]))
-            return Motion(step, step / self._depths_m[nearest])
+        if per_depth is None and self.measured.depths_m:
+            depths = self.measured.depths_m
+            nearest = frames[0] if frames[0] in depths else min(depths, key=lambda frame: abs(frame - frames[0]))
+            return Motion(step, step / depths[nearest])
         if per_depth is None and points is not None:
             per_depth = step_per_depth(self.straight(frames, points).points, camera, pose0, pose1)
         if per_depth is not None and per_depth >= MIN_STEP_PER_DEPTH:  # a step too small is mostly noise, and measures nothing
-            self._depths_m[frames[0]] = step / per_depth
+            self.measured.depths_m[frames[0]] = step / per_depth
         return Motion(step, per_depth)
 
     def step_m(self, frames: tuple[int, int]) -> float | None:

@@ -1,11 +1,10 @@
-"""Networks that several settings and strides share: each image is extracted once, each pair matched once, but in timed frames."""
+"""Networks that several settings and strides share: each image is extracted once, each pair matched once."""
 
 from __future__ import annotations
 
-import time
 import zlib
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 import numpy as np
@@ -14,31 +13,12 @@ from numpy.typing import NDArray
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.backend import Backend, refining_backend
 from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.core.correspondences import Correspondences, Sought
+from lightglue_trt_ros.core.correspondences import Sought
 from lightglue_trt_ros.core.refinement import Refined
 from lightglue_trt_ros.core.types import Features, Float32, Int32, KeptFeatures, Matches, Thresholds, UInt8
 from lightglue_trt_ros.utils.errors import EngineError
 
 Extract: TypeAlias = 'Callable[[UInt8, UInt8 | None], Features]'
-
-
-class Cost(NamedTuple):
-    """Milliseconds; what goes on in other threads meanwhile is in `cpu_ms`, so it is a figure of who works alone."""
-
-    wall_ms: float = 0.0
-    cpu_ms: float = 0.0
-    gpu_ms: float = 0.0
-
-
-class Meter:
-    """Reads the clocks: `cost` is what has been spent since it was made."""
-
-    def __init__(self) -> None:
-        self._wall, self._cpu = time.perf_counter(), time.process_time()
-
-    @property
-    def cost(self) -> Cost:
-        return Cost((time.perf_counter() - self._wall) * 1e3, (time.process_time() - self._cpu) * 1e3)
 
 
 class SeenFeatures:
@@ -67,8 +47,7 @@ class SeenFeatures:
 class SharedNetworks:
     """A Backend for several FrameMatchers with one model and one size, whose other settings (`configs`) may differ.
 
-    `show` announces the next image. Nothing is computed twice, but a timed frame is extracted and matched anew for each
-    FrameMatcher, as in the node. Only the thread that owns the backend uses it.
+    `show` announces the next image. Nothing is computed twice. Only the thread that owns the backend uses it.
 
     Where the backend has room for few frames of a camera, each stride is a camera of its own, and shares nothing with the others;
     features that were seen longest ago go first, and are extracted again where they are needed again.
@@ -79,51 +58,49 @@ class SharedNetworks:
         self.spec, self.early_exits, self.description = backend.spec, backend.early_exits, backend.description
         self.backend_name = 'onnxruntime' if isinstance(backend, OnnxRuntimeBackend) else 'tensorrt'
         self.score_calibration = backend.score_calibration
-        self.rows: NDArray[np.int32] = np.zeros((0, 2), np.int32)  # (M, 2) of the last match, reference and current
-        self.gpu_ms = 0.0  # of the last timed frame
-        self._backend: Any = backend
+        self.rows: NDArray[np.int32] = np.zeros((0, 2), np.int32)  # (M, 2) of the shown image's match: reference and current
+        self.backend: Any = backend
         self.refines = refining_backend(backend) is not None and any(config.refinement != 'none' for config in configs)
         self._camera = 0
         self._image: UInt8 | None = None
-        self._timed = False
+        self._left: ref[SeenFeatures] | None = None  # of the shown image, where a pair has two
         self._cache: WeakValueDictionary[tuple[int, int, int], SeenFeatures] = WeakValueDictionary()  # by camera and image
         self._room: int = getattr(backend, 'feature_sets', 0)  # 0: without end
         self._resident: list[ref[SeenFeatures]] = []  # in the order in which they were needed last
 
-    def show(self, image: UInt8, camera: int, timed: bool = False) -> None:
-        """Announce the image, as it was recorded, that the next calls are about; `timed`: it is timed, and nothing else runs."""
-        self._image, self._timed = image, timed
-        self.gpu_ms, self.rows = 0.0, np.zeros((0, 2), np.int32)
+    def show(self, image: UInt8, camera: int) -> None:
+        """Announce the image, as it was recorded, that the next calls are about."""
+        self._image, self._left = image, None
+        self.rows = np.zeros((0, 2), np.int32)
         if self._room:
             self._camera = camera
-            self._backend.select_camera(camera)
+            self.backend.select_camera(camera)
 
     def extract(self, image: UInt8, mask: UInt8 | None = None) -> SeenFeatures:
-        return self._seen(image, mask, self._backend.extract)
+        return self._seen(image, mask, self.backend.extract)
 
     def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
         first, second = self._pair(reference, current)
         answers = second.answers.setdefault(first, {})
-        if self._timed or thresholds not in answers:
-            answers[thresholds] = self._backend.match(first.features, second.features, thresholds)
-        return self._noted(answers[thresholds])
+        if thresholds not in answers:
+            answers[thresholds] = self.backend.match(first.features, second.features, thresholds)
+        matches = answers[thresholds]
+        if self._left is not None and second is self._left():
+            rows = np.flatnonzero(matches.indices >= 0)
+            self.rows = np.column_stack([rows, matches.indices[rows]]).astype(np.int32)
+        return matches
 
     def match_exits(self, reference: Features, current: Features, thresholds: Thresholds) -> Iterator[Matches]:
         first, second = self._pair(reference, current)
-        exits: Iterator[Matches] = self._backend.match_exits(first.features, second.features, thresholds)
+        exits: Iterator[Matches] = self.backend.match_exits(first.features, second.features, thresholds)
         return exits
 
     def extract_frame(self, image: UInt8, mask: UInt8 | None = None) -> SeenFeatures:
-        return self._seen(image, mask, self._backend.extract_frame)
+        return self._seen(image, mask, self.backend.extract_frame)
 
     def correspond(self, reference: Features, current: Features, thresholds: Thresholds,
-                   sought: Sought) -> tuple[Matches, Correspondences | None]:
-        if not self._timed:
-            return self.match(reference, current, thresholds), None
-        first, second = self._pair(reference, current)
-        answer, correspondences = self._backend.correspond(first.features, second.features, thresholds, sought)
-        second.answers.setdefault(first, {})[thresholds] = answer
-        return self._noted(answer), correspondences
+                   sought: Sought) -> tuple[Matches, None]:
+        return self.match(reference, current, thresholds), None
 
     def match_and_refine(self, reference: Features, current: Features, thresholds: Thresholds,
                          points: Float32) -> tuple[Matches, Refined]:
@@ -132,22 +109,22 @@ class SharedNetworks:
 
     def refine(self, reference: Features, current: Features, indices: Int32, points: Float32) -> Refined:
         first, second = self._pair(reference, current)
-        refined: Refined = self._backend.refine(first.features, second.features, indices, points)
+        refined: Refined = self.backend.refine(first.features, second.features, indices, points)
         return refined
 
     def keep(self, features: Features) -> KeptFeatures:
-        kept: KeptFeatures = self._backend.keep(self._pair(features)[0].features)
+        kept: KeptFeatures = self.backend.keep(self._pair(features)[0].features)
         return kept
 
     def select_camera(self, camera: int) -> None:
-        self._backend.select_camera(camera)
+        self.backend.select_camera(camera)
 
     def cancel(self) -> None:
-        self._backend.cancel()
+        self.backend.cancel()
 
     def close(self) -> None:
         self._image = None
-        self._backend.close()
+        self.backend.close()
 
     def _seen(self, image: UInt8, mask: UInt8 | None, extract: Extract) -> SeenFeatures:
         """Features of the shown image; FrameMatchers may have resized it, or subtracted what stands in it, each its own."""
@@ -156,8 +133,7 @@ class SharedNetworks:
         seen = self._cache.get(key)
         if seen is None or seen.mask is not mask or seen.extract != extract:
             seen = self._cache[key] = SeenFeatures(image, mask, extract, self._camera)
-        if self._timed:
-            seen.features = None  # before there are new ones: their room is needed
+        self._left = self._left or ref(seen)  # a right image comes after it
         return self._pair(seen)[0]
 
     def _pair(self, *features: Features) -> list[SeenFeatures]:
@@ -178,15 +154,6 @@ class SharedNetworks:
         for each in longest_ago[:max(0, len(of_camera) + 1 - self._room)]:
             each.let_go()
         self._resident = [ref(each) for each in (*others, seen)]
-
-    def _noted(self, matches: Matches) -> Matches:
-        """`matches`, once its rows and the GPU's time are noted."""
-        rows = np.flatnonzero(matches.indices >= 0).astype(np.int32)
-        self.rows = np.column_stack([rows, matches.indices[rows]]).astype(np.int32)
-        times: Callable[[], dict[str, float]] | None = getattr(self._backend, 'device_ms', None)
-        if times is not None and self._timed:
-            self.gpu_ms = times()['extract'] + times()['match']
-        return matches
 
 
 def _ours(features: Any) -> SeenFeatures:

@@ -22,8 +22,8 @@ from lightglue_trt_ros.utils.console import Bar, print_table
 from lightglue_trt_ros.utils.errors import BagError
 
 from ..predict.baselines import MatchedPoints
-from ..score.metrics import MatcherResult
-from ..score.pair_score import score_pair
+from ..score.metrics import PairResult, summary_of, table_of
+from ..score.pair_score import score_points
 from .samples import FramePair, RecordingSample, mixed, some
 
 F1 = 0.96  # on consecutive frames
@@ -195,7 +195,7 @@ def figures_of(held_out: Sequence[HeldOutSet], answers: Sequence[Sequence[Int32]
 
 def geometry(held_out: HeldOutSet, answers: Sequence[Int32], engine: Size) -> dict[str, float]:
     """Epipolar precision and pose AUC, percent, of answers; empty without intrinsics or ground truth. Matches are not refined."""
-    result = MatcherResult(held_out.name, '', True, {1: []})
+    scores: list[PairResult] = []
     for pair, exits in zip(held_out.pairs, answers, strict=True):
         each, frames = pair.sample, (pair.first, pair.second)
         scene = each.scene
@@ -206,12 +206,8 @@ def geometry(held_out: HeldOutSet, answers: Sequence[Int32], engine: Size) -> di
         first, second = pair.features
         points = MatchedPoints(to_original(first.keypoints[rows], engine, each.sizes[pair.first]),
                                  to_original(second.keypoints[indices[rows]], engine, each.sizes[pair.second]))
-        straight = scene.straight(frames, points).points
-        usable = np.isfinite(np.hstack(straight)).all(axis=1)
-        scored = score_pair(scene.numbers(frames), scene.timeline.seconds(pair.second), (straight[0][usable], straight[1][usable]),
-                            scene.camera(frames), scene.pose(pair.first), scene.pose(pair.second))
-        result.pairs[1].append(scored.pair)
-    return {name: value for name, value in result.summary().items() if name in FIGURES}
+        scores.append(score_points(scene, frames, points, None)[0].pair)
+    return {name: value for name, value in summary_of(table_of(scores)).items() if name in FIGURES}
 
 
 def chance(held_out: HeldOutSet, score: Score, engine: Size) -> dict[str, tuple[float, float]]:

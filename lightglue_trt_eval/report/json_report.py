@@ -12,13 +12,14 @@ from lightglue_trt_ros.core.timing import PERCENTILES
 from lightglue_trt_ros.core.types import Float64
 
 from ..score.confidence import LEVEL, SEED, ConfidenceInterval
-from ..score.metrics import ERROR_EDGES_PX, METRICS, PRECISION_PX, Evaluation, MatcherResult, OdometryResult, PairResult
+from ..score.metrics import ERROR_EDGES_PX, METRICS, PRECISION_PX, Evaluation, MatcherResult, OdometryResult, Table
 from ..score.trajectory import TRAJECTORIES
 
 SCHEMA = 2
 DIGITS = 7  # significant ones of what is kept per pair; summaries are kept in full, poses to 1e-9
-KEPT = ('error_median_px', 'rotation_deg', 'translation_deg', 'within_1_sigma', 'within_2_sigma', 'step_m', 'step_per_depth',
-        'track_survival', 'retention', 'agreement_f1', 'count_ratio', 'layers')
+WHOLE = ('reference_frame', 'frame', 'stamp', 'matches', 'inliers', 'model')
+KEPT = (*(f'precision@{px}' for px in PRECISION_PX), 'error_median_px', 'rotation_deg', 'translation_deg', 'within_1_sigma',
+        'within_2_sigma', 'step_m', 'step_per_depth', 'track_survival', 'retention', 'agreement_f1', 'count_ratio')
 
 
 def document(evaluation: Evaluation) -> dict[str, Any]:
@@ -68,18 +69,11 @@ def _matcher(matcher: MatcherResult, strides: tuple[int, ...]) -> dict[str, Any]
             'pairs': {str(stride): _columns(pairs) for stride, pairs in matcher.pairs.items()}}
 
 
-def _columns(pairs: list[PairResult]) -> dict[str, list[Any]]:
-    rows = [_row(pair) for pair in pairs]
-    return {name: [row[name] for row in rows] for name in _row(PairResult((0, 0), 0.0, 0))}
-
-
-def _row(pair: PairResult) -> dict[str, Any]:
-    precision = pair.precision or (None,) * len(PRECISION_PX)
-    return {'reference_frame': pair.frames[0], 'frame': pair.frames[1], 'stamp': pair.stamp, 'matches': pair.matches,
-            'inliers': pair.inliers, 'model': pair.model,
-            **{f'precision@{px}': _short(share) for px, share in zip(PRECISION_PX, precision, strict=True)},
-            **{name: _short(getattr(pair, name)) for name in KEPT},
-            'pose_found': None if pair.pose_error_deg is None else math.isfinite(pair.pose_error_deg)}
+def _columns(table: Table) -> dict[str, list[Any]]:
+    columns = {name: table[name].tolist() for name in (*WHOLE, *KEPT, 'pose_error_deg')}
+    return {**{name: columns[name] for name in WHOLE}, **{name: list(map(_short, columns[name])) for name in KEPT},
+            'layers': [None if math.isnan(value) else int(value) for value in table['layers'].tolist()],
+            'pose_found': [None if math.isnan(value) else math.isfinite(value) for value in columns['pose_error_deg']]}
 
 
 def _odometry(odometry: OdometryResult) -> dict[str, Any]:
@@ -97,8 +91,8 @@ def _rows(poses: Float64) -> Float64:
     return np.round(poses[:, :3].reshape(-1, 12), 9)
 
 
-def _short(value: float | None) -> float | None:
-    return value if value is None or isinstance(value, int) or not math.isfinite(value) else float(f'{value:.{DIGITS}g}')
+def _short(value: float) -> float:
+    return float(f'{value:.{DIGITS}g}') if math.isfinite(value) else value
 
 
 def _plain(value: Any) -> Any:

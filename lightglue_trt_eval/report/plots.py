@@ -83,17 +83,17 @@ def _span(points: Float64) -> Float64:
 
 
 def _over_time(drawn: Drawn) -> Picture | None:
-    shown = [(matcher.pairs[1], look) for matcher, look in drawn if matcher.pairs.get(1)]
+    shown = [(matcher.table(), look) for matcher, look in drawn if matcher.count()]
     if not shown:
         return None
-    columns = ['matches'] + ['inliers'] * any(pair.model for pairs, _ in shown for pair in pairs)
-    begin = min(pairs[0].stamp for pairs, _ in shown)
+    columns = ['matches'] + ['inliers'] * any((pairs['model'] != '').any() for pairs, _ in shown)
+    begin = min(pairs['stamp'][0] for pairs, _ in shown)
     figure, panels = new_figure(len(columns), 3.4 if len(columns) == 1 else 5.2)
     thin = False
     for axes, name in zip(panels, columns, strict=True):
         for number, (pairs, look) in enumerate(shown):
-            values = np.array([getattr(pair, name) for pair in pairs], float)
-            times, median, low, high = thinned(np.array([pair.stamp for pair in pairs]) - begin, values)
+            values = pairs[name].astype(float)
+            times, median, low, high = thinned(pairs['stamp'] - begin, values)
             if number == 0 and len(times) < len(values):
                 thin = True
                 axes.fill_between(times, low, high, color=look['color'], alpha=0.2, lw=0)
@@ -111,8 +111,8 @@ def _over_time(drawn: Drawn) -> Picture | None:
 
 
 def _pose_errors(drawn: Drawn) -> Picture | None:
-    known = [(np.array(errors, float), look) for matcher, look in drawn
-             if (errors := [pair.pose_error_deg for pair in matcher.pairs.get(1, []) if pair.pose_error_deg is not None])]
+    every = [(matcher.table()['pose_error_deg'], look) for matcher, look in drawn]
+    known = [(errors[~np.isnan(errors)], look) for errors, look in every if not np.isnan(errors).all()]
     if not known:
         return None
     finite = [errors[np.isfinite(errors)] for errors, _ in known]

@@ -9,12 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import ConfigError
 
 from ..predict.scene import MIN_BASELINE_M, MIN_STEP_PER_DEPTH
 from ..score.confidence import AHEAD, BEHIND, LEVEL, MIN_PAIRS, ConfidenceInterval, Difference
-from ..score.metrics import METRICS, Evaluation, KeptFigures, MatcherResult
+from ..score.metrics import METRICS, Evaluation, MatcherResult
 
 UNKNOWN = '\N{EM DASH}'
 INTERVAL = f'{100 * LEVEL:g} % interval'
@@ -68,7 +70,7 @@ def written(name: str, value: float | None, unit: bool = False) -> str:
     return f'{text} {metric.unit}' if unit and metric.unit else text
 
 
-def table(matchers: Sequence[MatcherResult | KeptFigures], stride: int = 1) -> list[TableRow]:
+def table(matchers: Sequence[MatcherResult], stride: int = 1) -> list[TableRow]:
     """The metrics that at least one matcher has at this stride, in the order of METRICS; the best of each row is marked."""
     summaries = [matcher.summary(stride) for matcher in matchers]
     intervals = [matcher.intervals(stride) for matcher in matchers]
@@ -159,11 +161,11 @@ def resolved(evaluation: Evaluation) -> str:
     """On how many pairs the direction of the step is scored, by stride; empty where it is on all, or nothing is known."""
     parts, least = [], 0
     for stride in evaluation.strides:
-        pairs = [pair for pair in evaluation.matchers[0].pairs.get(stride, []) if pair.rotation_deg is not None]
-        count = sum(pair.translation_deg is not None for pair in pairs)
-        least += len(pairs) - count
-        if pairs:
-            parts.append(f'{count} of {len(pairs)}' + (f' pairs {stride} apart' if stride > 1 else ' consecutive pairs'))
+        table = evaluation.matchers[0].table(stride)
+        known, count = (int(np.count_nonzero(~np.isnan(table[name]))) for name in ('rotation_deg', 'pose_error_deg'))
+        least += known - count
+        if known:
+            parts.append(f'{count} of {known}' + (f' pairs {stride} apart' if stride > 1 else ' consecutive pairs'))
     if not least:
         return ''
     return (f'The pose AUC is over {", ".join(parts)}: in the others the camera moved less than {100 * MIN_STEP_PER_DEPTH:.0f} % '
@@ -178,10 +180,10 @@ def coverage(evaluation: Evaluation) -> str:
     frames, done = evaluation.recording.get('frames'), evaluation.covered
     if done is None or not frames:
         return 'Interrupted: the figures are over what was done until then.'
-    fewest = min((len(matcher.pairs.get(1, [])) for matcher in evaluation.matchers), default=0)
-    last = [each for each in evaluation.matchers if len(each.pairs.get(1, [])) == fewest]  # the others had their turn before
+    fewest = min((matcher.count() for matcher in evaluation.matchers), default=0)
+    last = [each for each in evaluation.matchers if each.count() == fewest]  # the others had their turn before
     whose = '' if len(last) == len(evaluation.matchers) else f' of {", ".join(each.name for each in last)}'
-    pairs = ', '.join(f'{len(last[0].pairs.get(stride, [])) if last else 0} of stride {stride}' for stride in evaluation.strides)
+    pairs = ', '.join(f'{last[0].count(stride) if last else 0} of stride {stride}' for stride in evaluation.strides)
     return (f'Interrupted: the figures{whose} cover the first {done} of {frames} frames ({100 * done / frames:.0f} %), pairs: '
             f'{pairs}; what follows is not in them.')
 
@@ -207,7 +209,7 @@ def _odometry(first: MatcherResult) -> str:
     return ''
 
 
-def terminal_rows(matchers: Sequence[MatcherResult | KeptFigures], stride: int) -> list[TableRow]:
+def terminal_rows(matchers: Sequence[MatcherResult], stride: int) -> list[TableRow]:
     """The rows that the terminal shows, named as requirements have them: stride4.pose_auc@10. Of strides beyond 1 only TELLING."""
     rows = table(matchers, stride)
     return rows if stride == 1 else [row._replace(name=f'stride{stride}.{row.name}') for row in rows if row.name in TELLING]

@@ -1,77 +1,115 @@
-"""The score of one method: a record of a few numbers for each pair, the tracks, the trajectory, and the worst pairs."""
+"""Predictions to results: a row for each pair, the tracks, the trajectory, and the worst pairs of each method."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lightglue_trt_ros.core.types import Float32, Float64, UInt8
+from lightglue_trt_ros.core.cameras import StereoRig
+from lightglue_trt_ros.core.types import Float32, Float64
 from lightglue_trt_ros.odometry.two_view import PoseEstimator
 
 from ..predict.baselines import MatchedPoints
-from ..predict.methods import Prediction
-from ..predict.scene import SECOND, Motion, Scene
+from ..predict.predictions import FramePredictions, Predicted, Prediction, Predictions
+from ..predict.scene import SECOND, Scene
 from .depth_accuracy import DepthScore
-from .metrics import DEVIATION_EDGES, ERROR_EDGES_PX, DrawnPair, MatcherResult, PairResult
-from .pair_score import Agreement, PairScore, agreement, agreement_of_rows, failure_reasons, score_pair
+from .metrics import DEVIATION_EDGES, ERROR_EDGES_PX, DrawnPair, MatcherResult, PairResult, table_of
+from .pair_score import Agreement, PairScore, agreement, agreement_of_rows, failure_reasons, returning_share, score_points
+from .stereo_accuracy import StereoScore
 from .trajectory import TwoViewOdometry
 
 WORST = 5  # pairs that are kept
 
 
-class MethodScore:
-    """Scores pair after pair of one method; `finish` gives its MatcherResult."""
+def score(predictions: Predictions, scene: Scene, estimator: PoseEstimator, depth: bool = False,
+          rig: StereoRig | None = None) -> tuple[list[MatcherResult], list[str]]:
+    """The results of all methods, and lines about them; `depth`: also those of depth images, and the first's by a stereo `rig`."""
+    scene.measured = predictions.measured
+    first, scores = predictions.methods[0], []
+    for method in predictions.methods:
+        by_depth = DepthScore(scene.intrinsics) if depth and method.ours and scene.intrinsics is not None else None
+        scores.append(MethodScore(method, scene, estimator, by_depth, StereoScore(rig) if rig and method is first else None))
 
-    def __init__(self, result: MatcherResult, scene: Scene, estimator: PoseEstimator, drawn: bool = True,
-                 depth: DepthScore | None = None) -> None:
-        """`result` gets the scores. `drawn`: keep the images of its worst pairs. The figures of `depth` join the others."""
-        self.result, self._drawn, self.depth = result, drawn, depth
+    def scored(own: MethodScore) -> MatcherResult:
+        compared = predictions.of(first) if own.method.ours and own.method is not first else repeat(None)
+        return own.all_of(predictions.of(own.method), compared, bool(first.networks) and own.method.networks == first.networks)
+
+    with ThreadPoolExecutor(len(scores), 'score') as threads:
+        results = list(threads.map(scored, scores))
+    advice = scores[0].stereo.advice if scores[0].stereo is not None else ''
+    return results, [f'stereo: {advice}'] if advice else []
+
+
+class MethodScore:
+    """Scores frame after frame of one method; `finish` gives its MatcherResult."""
+
+    def __init__(self, method: Predicted, scene: Scene, estimator: PoseEstimator, depth: DepthScore | None = None,
+                 stereo: StereoScore | None = None) -> None:
+        """The figures of `depth` and `stereo` join the others."""
+        self.method, self.depth, self.stereo = method, depth, stereo
+        self.result = MatcherResult(method.name, method.description, method.ours, engine=method.engine, stage_ms=method.stage_ms,
+                                    cost_ms=method.cost_ms)
         self._scene, self._estimator = scene, estimator
         self._tracks, self._odometry = TrackLengths(), TwoViewOdometry('unit' if scene.poses is None else 'truth')
         self._chain: list[int] = []  # frames that the pairs of stride 1 joined
+        self._rows: dict[int, list[PairResult]] = {}  # by stride
         self._worst: list[DrawnPair] = []  # the worst last; of equals the first last
 
-    def add(self, stride: int, frames: tuple[int, int], prediction: Prediction, *, images: tuple[UInt8, UInt8] | None = None,
-            motion: Motion | None = None, first: Prediction | None = None) -> PairResult:
-        """Score the prediction for one pair, and compare it with `first`, that of the first method."""
-        scene, points = self._scene, prediction.points
-        straight = scene.straight(frames, points)
-        scored = score_pair(scene.numbers(frames), scene.timeline.seconds(frames[1]), straight.points, scene.camera(frames),
-                            scene.pose(frames[0]), scene.pose(frames[1]), estimator=self._estimator,
-                            motion=motion or scene.motion(frames), covariances=straight.covariances, jacobians=straight.jacobians)
-        known: dict[str, object] = {'layers': prediction.layers}
-        if first is not None:
-            known |= zip(('retention', 'agreement_f1', 'count_ratio'), _compared(first, prediction), strict=True)
+    def all_of(self, predictions: Iterable[FramePredictions], first: Iterable[FramePredictions | None] = repeat(None),
+               same_features: bool = False) -> MatcherResult:
+        """The result of all predictions; compared with those of the `first` method, by rows where both have the `same_features`."""
+        for own, others in zip(predictions, first, strict=False):
+            self.add(own, others, same_features)
+        return self.finish()
+
+    def add(self, own: FramePredictions, first: FramePredictions | None = None, same_features: bool = False) -> None:
+        """Score the predictions for a frame."""
+        for stride, prediction in own.by_stride.items():
+            compared = None if first is None else first.by_stride.get(stride)
+            agreed = None if compared is None else _compared(compared, prediction, same_features)
+            self._add_pair(stride, (own.references[stride], own.frame), prediction, agreed)
+        matched, reference = own.by_stride.get(1), own.references.get(1)
+        published = None if matched is None else matched.published
+        poses = None if reference is None else self._scene.pose(reference), self._scene.pose(own.frame)
+        if self.depth is not None:
+            self.depth.add(published, own.reference_depth, *poses)
+        if self.stereo is not None:
+            self.stereo.add(published, *poses)
+        if matched is not None and own.backward is not None:
+            share = returning_share(matched.points, own.backward)
+            self.result.forward_backward += [] if share is None else [share]
+
+    def _add_pair(self, stride: int, frames: tuple[int, int], prediction: Prediction, agreed: Agreement | None) -> None:
+        points = prediction.points
+        scored, straight = score_points(self._scene, frames, points, self._scene.motion(frames), estimator=self._estimator)
+        known: dict[str, Any] = {'layers': prediction.layers}
+        if agreed is not None:
+            known |= zip(('retention', 'agreement_f1', 'count_ratio'), agreed, strict=True)
         if stride == 1:
             known['track_survival'] = self._follow(frames, prediction.tracked or points, scored)
-        pair = dataclasses.replace(scored.pair, **known)  # type: ignore[arg-type]
-        self.result.pairs.setdefault(stride, []).append(pair)
-        if stride == 1 and images is not None:
-            self._keep_worst(frames, pair, images, points, straight.points, scored)
-        return pair
-
-    def time(self, prediction: Prediction) -> None:
-        """Note the times of a frame of stride 1."""
-        wall_ms, cpu_ms, gpu_ms = prediction.cost
-        for name, value in (prediction.stage_ms | {'frame': wall_ms}).items():
-            self.result.stage_ms.setdefault(name, []).append(value)
-        for name, value in (('cpu_ms', cpu_ms), ('gpu_ms', gpu_ms)):
-            self.result.cost_ms.setdefault(name, []).append(value)
+        pair = dataclasses.replace(scored.pair, **known)
+        self._rows.setdefault(stride, []).append(pair)
+        if stride == 1:
+            self._keep_worst(frames, pair, points, straight.points, scored)
 
     def finish(self) -> MatcherResult:
         """The result, with tracks and trajectory, which are known after the last pair."""
+        self.result.pairs = {stride: table_of(rows) for stride, rows in self._rows.items()}
         self.result.track_lengths, self.result.tracks_ended = self._tracks.histogram(), self._tracks.ended()
         scene, chain = self._scene, np.asarray(self._chain, np.int64)
         if len(chain) and scene.intrinsics is not None:
             self.result.odometry = self._odometry.result(
                 scene.timeline.numbers[chain].tolist(), scene.timeline.stamps_ns[chain] / SECOND,
                 None if scene.poses is None else scene.poses[chain])
-        if self.depth is not None:
-            self.result.figures |= self.depth.figures()
+        for metric in (self.depth, self.stereo):
+            self.result.figures |= {} if metric is None else metric.figures()
         self.result.worst_pairs = sorted(self._worst, key=lambda pair: -pair.badness)
         return self.result
 
@@ -91,7 +129,7 @@ class MethodScore:
         self._chain.append(frames[1])
         return self._tracks.add(points)
 
-    def _keep_worst(self, frames: tuple[int, int], pair: PairResult, images: tuple[UInt8, UInt8], points: MatchedPoints,
+    def _keep_worst(self, frames: tuple[int, int], pair: PairResult, points: MatchedPoints,
                     undistorted: tuple[Float64, Float64], scored: PairScore) -> None:
         badness = pair.rotation_deg if pair.pose_error_deg is None else pair.pose_error_deg
         if badness is None:
@@ -102,7 +140,7 @@ class MethodScore:
             scene = self._scene
             why = failure_reasons(pair, undistorted, scene.camera(frames), scene.pose(frames[0]), scene.pose(frames[1]),
                                   scored.estimate)
-            drawn = DrawnPair(pair.frames, images if self._drawn else None, points, scored.errors_px, badness, why)
+            drawn = DrawnPair(pair.frames, None, points, scored.errors_px, badness, why)
             self._worst = sorted([drawn, *self._worst], key=lambda each: each.badness)[-WORST:]
 
 
@@ -111,9 +149,9 @@ def _counted(histogram: NDArray[np.int64] | None, values: Float64, edges: Float6
     return counts if histogram is None else histogram + counts
 
 
-def _compared(first: Prediction, other: Prediction) -> Agreement:
+def _compared(first: Prediction, other: Prediction, same_features: bool) -> Agreement:
     """By rows if both matched the same features, refined or not; else by positions."""
-    if first.rows is not None and other.rows is not None and first.networks is other.networks:
+    if same_features and first.rows is not None and other.rows is not None:
         return agreement_of_rows(first.rows, other.rows)
     return agreement(first.points, other.points)
 

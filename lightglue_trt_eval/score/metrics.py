@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from lightglue_trt_ros.core.timing import PERCENTILES
 from lightglue_trt_ros.core.types import Float64, UInt8
@@ -96,6 +96,13 @@ DEVIATION_EDGES = np.concatenate([np.linspace(0, 4, 81), [np.inf]])  # bins of d
 ERROR_EDGES_PX = np.concatenate([[0], np.geomspace(0.05, 50, 121), [np.inf]])  # bins of the epipolar errors' histogram
 
 
+Table = dict[str, NDArray[Any]]  # columns of N pairs; NaN: unknown, infinite: no pose was found
+ERRORS = {'pose_auc': 'pose_error_deg', 'rotation_auc': 'rotation_deg', 'pose_failures': 'rotation_deg'}  # what is counted there
+COUNTS = ('matches', 'inliers')
+VALUES = (*MEANS, 'inliers', 'stamp', 'error_median_px', 'rotation_deg', 'translation_deg', 'pose_error_deg', 'step_m',
+          'step_per_depth')  # of PairResult, one number each
+
+
 @dataclass(frozen=True)
 class PairResult:
     """One frame and its reference, seen by one matcher. Unknown values are None: no ground truth, no intrinsics."""
@@ -134,74 +141,63 @@ class PairResult:
         return max(self.rotation_deg, self.translation_deg)
 
 
-def summary_of(pairs: Sequence[PairResult]) -> dict[str, float]:
-    """The metrics over pairs, without those that are unknown. Shares are in percent."""
-    def known(name: str) -> list[Any]:
-        return [value for pair in pairs if (value := getattr(pair, name)) is not None]
+def table_of(pairs: Sequence[PairResult]) -> Table:
+    """The columns of pairs in order of frames, as PairResult has them; `precision` is one for each of PRECISION_PX."""
+    table: Table = {name: np.array([pair.frames[end] for pair in pairs], np.int64)
+                    for end, name in enumerate(('reference_frame', 'frame'))}
+    table['model'] = np.array([pair.model for pair in pairs], np.str_)
+    table |= {f'precision@{px}': np.array([pair.precision[place] if pair.precision else None for pair in pairs], np.float64)
+              for place, px in enumerate(PRECISION_PX)}
+    return table | {name: np.array([getattr(pair, name) for pair in pairs], np.int64 if name in COUNTS else np.float64)
+                    for name in VALUES}
 
-    figures = {name: factor * mean(values) for name, factor in MEANS.items() if (values := known(name))}
-    if not any(pair.model for pair in pairs):
-        figures.pop('inlier_ratio', None)
-    if precisions := known('precision'):
-        figures |= {f'precision@{px}': 100 * float(share) for px, share in zip(PRECISION_PX, np.mean(precisions, 0), strict=True)}
-    for metric, bounds_deg, errors in (('pose_auc', AUC_DEG, known('pose_error_deg')),
-                                       ('rotation_auc', ROTATION_DEG, known('rotation_deg'))):
-        if errors:
-            areas = pose_auc(errors, bounds_deg)
-            figures |= {f'{metric}@{deg}': 100 * area for deg, area in zip(bounds_deg, areas, strict=True)}
-    if rotations := known('rotation_deg'):
-        figures['pose_failures'] = float(sum(map(math.isinf, rotations)))
+
+def summary_of(table: Table) -> dict[str, float]:
+    """The metrics over pairs, without those that are unknown. Shares are in percent."""
+    figures = {}
+    for name in PAIR_METRICS:
+        values = _known(name, table)
+        if len(values) and (name != 'inlier_ratio' or (table['model'] != '').any()):
+            angle = name.partition('_auc@')[2]
+            figures[name] = (float(values.sum()) if name == 'pose_failures' else 100 * pose_auc(values, (float(angle),))[0] if angle
+                             else MEANS.get(name, 100) * float(values.mean()))
     return figures
 
 
-def pair_intervals(pairs: Sequence[PairResult]) -> dict[str, ConfidenceInterval]:
+def pair_intervals(table: Table) -> dict[str, ConfidenceInterval]:
     """The intervals of `summary_of`; each figure is over the pairs of which it is known."""
-    intervals: dict[str, ConfidenceInterval] = {}
-    for name in PAIR_METRICS:
-        values = np.array([_value(name, pair) for pair in pairs], np.float64)
-        values = values[~np.isnan(values)]  # in order of frames, as the pairs are
-        if len(values):
-            intervals[name] = (confidence.share_interval(values).scaled(len(values)) if name == 'pose_failures' else
-                               confidence.interval_of(_sample(name, values)).scaled(MEANS.get(name, 100)))
-    return intervals
+    return {name: confidence.share_interval(values).scaled(len(values)) if name == 'pose_failures' else
+            confidence.interval_of(_sample(name, values)).scaled(MEANS.get(name, 100))
+            for name in PAIR_METRICS if len(values := _known(name, table))}
 
 
-def paired_differences(first: Sequence[PairResult], other: Sequence[PairResult]) -> dict[str, Difference]:
-    """CONTESTED of the first less the other's, as shares, each over the pairs of which both know it, where there are any."""
-    theirs = {pair.frames: pair for pair in other}
-    common = [pair for pair in first if pair.frames in theirs]
-    differences = {metric: difference(metric, [_value(metric, pair) for pair in common],
-                                      [_value(metric, theirs[pair.frames]) for pair in common]) for metric in CONTESTED}
-    return {metric: each for metric, each in differences.items() if each is not None}
+def paired_differences(first: Table, other: Table, metrics: Sequence[str]) -> dict[str, Difference]:
+    """Metrics of the first less the other's, as shares, each over the pairs of which both know it, where there are any."""
+    mine, theirs = (side['reference_frame'] * (1 << 32) + side['frame'] for side in (first, other))
+    _, rows, others = np.intersect1d(mine, theirs, return_indices=True)
+    differences = {}
+    for metric in metrics:
+        values = np.array([_values(metric, first)[rows], _values(metric, other)[others]])
+        values = values[:, ~np.isnan(values).any(axis=0)]
+        if values.size:
+            differences[metric] = confidence.difference(*(_sample(metric, side) for side in values)).within(1)
+    return differences
 
 
-def difference(metric: str, first: ArrayLike, other: ArrayLike) -> Difference | None:
-    """A metric of the first less the other's, as a share, from the values (N,) of both on the same pairs; NaN is unknown.
-
-    Values are pose errors in degrees for areas, else shares. None where no pair is known of both.
-    """
-    values = np.array([first, other], np.float64)
-    values = values[:, ~np.isnan(values).any(axis=0)]
-    if not values.size:
-        return None
-    return confidence.difference(*(_sample(metric, side) for side in values)).within(1)
-
-
-def _sample(name: str, values: ArrayLike) -> confidence.Sample:
+def _sample(name: str, values: Float64) -> confidence.Sample:
     angle = name.partition('_auc@')[2]
-    return confidence.area_sample(values, float(angle)) if angle else confidence.Sample(np.asarray(values, np.float64))
+    return confidence.area_sample(values, float(angle)) if angle else confidence.Sample(values)
 
 
-def _value(name: str, pair: PairResult) -> float:
-    """The value of a pair for one of PAIR_METRICS; NaN if it is unknown."""
-    base, _, number = name.partition('@')
-    if base == 'precision':
-        return math.nan if pair.precision is None else pair.precision[PRECISION_PX.index(int(number))]
-    fields = {'pose_auc': 'pose_error_deg', 'rotation_auc': 'rotation_deg', 'pose_failures': 'rotation_deg'}
-    value = getattr(pair, fields.get(base, base))
-    if value is None:
-        return math.nan
-    return float(math.isinf(value)) if base == 'pose_failures' else float(value)
+def _known(name: str, table: Table) -> Float64:
+    values = _values(name, table)
+    return values[~np.isnan(values)]
+
+
+def _values(name: str, table: Table) -> Float64:
+    """The values of all pairs (N,) for one of PAIR_METRICS; NaN where unknown."""
+    values = np.asarray(table[name if name in table else ERRORS[name.partition('@')[0]]], np.float64)
+    return np.where(np.isnan(values), np.nan, np.isinf(values)) if name == 'pose_failures' else values
 
 
 def mean(values: Iterable[float]) -> float:
@@ -241,7 +237,7 @@ class MatcherResult:
     name: str  # short, for legends: 'ours fp16', 'SIFT'
     description: str  # one line: what ran, with which settings
     ours: bool
-    pairs: dict[int, list[PairResult]] = field(default_factory=dict)  # by stride, in order of frames
+    pairs: dict[int, Table] = field(default_factory=dict)  # by stride, in order of frames
     stage_ms: dict[str, list[float]] = field(default_factory=dict)  # of timed frames, by stage; 'frame' is all of it
     track_lengths: dict[int, int] = field(default_factory=dict)  # frames -> number of tracks that were that long
     error_histogram: NDArray[np.int64] | None = None  # stride 1: counts between ERROR_EDGES_PX; None without truth
@@ -256,9 +252,17 @@ class MatcherResult:
     engine: dict[str, Any] | None = None  # of our methods offline: backend, image_height, image_width, max_keypoints
     _intervals: dict[int, dict[str, ConfidenceInterval]] = field(default_factory=dict, repr=False)
 
+    def table(self, stride: int = 1) -> Table:
+        """The pairs of a stride, also where there are none."""
+        return self.pairs.get(stride, table_of(()))
+
+    def count(self, stride: int = 1) -> int:
+        """Pairs of a stride."""
+        return len(self.table(stride)['frame'])
+
     def summary(self, stride: int = 1) -> dict[str, float]:
         """METRICS over the pairs of a stride; what cannot be known is missing. Shares are in percent."""
-        figures = {**summary_of(self.pairs.get(stride, []))}
+        figures = summary_of(self.table(stride))
         if stride == 1:
             if self.forward_backward:
                 figures['forward_backward'] = 100 * (sum(self.forward_backward) / len(self.forward_backward))
@@ -285,7 +289,7 @@ class MatcherResult:
         return self._intervals[stride]
 
     def _measure_intervals(self, stride: int) -> dict[str, ConfidenceInterval]:
-        intervals = pair_intervals(self.pairs.get(stride, []))
+        intervals = pair_intervals(self.table(stride))
         if stride == 1:
             if self.forward_backward:
                 intervals['forward_backward'] = confidence.mean_interval(self.forward_backward).scaled(100)
@@ -304,21 +308,6 @@ class MatcherResult:
             if self.odometry is not None:
                 intervals |= self.odometry.intervals
         return {name: interval for name, interval in intervals.items() if interval.size > 1 and math.isfinite(interval.low)}
-
-
-@dataclass(frozen=True)
-class KeptFigures:
-    """A matcher's figures on one camera, without the pairs and images that they were made of."""
-
-    name: str
-    summaries: dict[int, dict[str, float]]  # by stride, as MatcherResult.summary
-    intervals_by_stride: dict[int, dict[str, ConfidenceInterval]]
-
-    def summary(self, stride: int = 1) -> dict[str, float]:
-        return self.summaries[stride]
-
-    def intervals(self, stride: int = 1) -> dict[str, ConfidenceInterval]:
-        return self.intervals_by_stride[stride]
 
 
 @dataclass(eq=False)
@@ -347,6 +336,6 @@ class Evaluation:
         """The first matcher's figures less another's, points, over the pairs of which both know it: by stride, name and metric."""
         contests = dict[tuple[int, str, str], Difference]()
         for stride, other in itertools.product(self.strides, self.matchers[1:]):
-            differences = paired_differences(self.matchers[0].pairs.get(stride, []), other.pairs.get(stride, []))
+            differences = paired_differences(self.matchers[0].table(stride), other.table(stride), CONTESTED)
             contests |= {(stride, other.name, metric): each.scaled(100) for metric, each in differences.items()}
         return contests

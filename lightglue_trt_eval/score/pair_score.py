@@ -25,7 +25,7 @@ from lightglue_trt_ros.odometry.two_view import (
 )
 
 from ..predict.baselines import MatchedPoints
-from ..predict.scene import MIN_BASELINE_M, MIN_STEP_PER_DEPTH, Motion
+from ..predict.scene import MIN_BASELINE_M, MIN_STEP_PER_DEPTH, Motion, Scene, Straight
 from .metrics import PRECISION_PX, PairResult
 from .trajectory import known_poses
 
@@ -118,6 +118,15 @@ def score_pair(frames: tuple[int, int], stamp: float, points: Points | None, cam
     errors_px = np.full(len(usable), np.inf)
     errors_px[usable] = errors
     return PairScore(pair, errors_px, estimate, off)
+
+
+def score_points(scene: Scene, frames: tuple[int, int], points: MatchedPoints, motion: Motion | None, *,
+                 estimator: PoseEstimator = two_view.estimate_relative_pose) -> tuple[PairScore, Straight]:
+    """Score the correspondences of two frames of a scene; they are given back without the lens's distortion."""
+    straight = scene.straight(frames, points)
+    return score_pair(scene.numbers(frames), scene.timeline.seconds(frames[1]), straight.points, scene.camera(frames),
+                      scene.pose(frames[0]), scene.pose(frames[1]), estimator=estimator, motion=motion,
+                      covariances=straight.covariances, jacobians=straight.jacobians), straight
 
 
 def _plausible_deviations(points0: Float64, points1: Float64, covariances: ArrayLike, fundamental: Float64,

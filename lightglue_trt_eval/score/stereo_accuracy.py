@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import deque
-from collections.abc import Callable
-from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
 
 from lightglue_trt_ros.core.cameras import StereoRig
-from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.core.frame_matcher import FrameMatcher
-from lightglue_trt_ros.core.images import gray_of
-from lightglue_trt_ros.core.masks import Mask
-from lightglue_trt_ros.core.stereo import RightImage
-from lightglue_trt_ros.core.types import Float64, FrameMatches, UInt8
-from lightglue_trt_ros.datasets.bag import StereoRecording, paired
-from lightglue_trt_ros.datasets.sequence import Frame, Recording
-from lightglue_trt_ros.engines.selection import open_backend
+from lightglue_trt_ros.core.types import Float64, FrameMatches
 from lightglue_trt_ros.odometry.sliding_window import MatchOdometry
-from lightglue_trt_ros.utils.errors import BagError, FrameError
 
-from ..predict.scene import Scene, usable_frames
-from .trajectory import kitti_drift
+from .trajectory import MetricOdometryScore
 
 LOOK_BACK = 5  # frames back to where a point is triangulated from, at most
 SIGMA_PX = 0.3  # of a point, for how well its depth is known by that
@@ -41,35 +28,30 @@ class _EarlierFrame(NamedTuple):
     points: Float64  # (M, 2) on the shared plane
 
 
-class StereoScore:
+class StereoScore(MetricOdometryScore):
     """The figures over frames, as they come; errors are in pixels of the left image."""
 
     def __init__(self, rig: StereoRig) -> None:
+        super().__init__('stereo', MatchOdometry(rig))
         self.rig, self._axes = rig, np.eye(4)
         self._axes[:3, :3] = rig.left.rectification
-        self._odometry = MatchOdometry(rig)
         self._earlier_frames: deque[_EarlierFrame] = deque(maxlen=LOOK_BACK)
-        self._poses: list[Float64] = []
-        self._true: list[Float64] = []
-        self._shares: list[float] = []
         self._rows: list[Float64] = []
         self._disparities: list[Float64] = []
         self._consistent: list[Float64] = []
 
-    def add(self, matches: FrameMatches | None, true: Float64 | None, true_before: Float64 | None) -> None:
-        """A frame, None without a reference; true poses (4, 4), world from camera, of it and of its reference."""
-        self._true.append(np.full((4, 4), np.nan) if true is None else true)
+    def add(self, matches: FrameMatches | None, true_before: Float64 | None, true: Float64 | None) -> None:
+        """A frame, None without a reference; true poses (4, 4), world from camera, of its reference and of it."""
+        self._follow(matches, true)
         if matches is None:
-            self._poses.append(self._poses[-1] if self._poses else np.eye(4))
             self._earlier_frames.clear()
             return
         left, before = self.rig.left_points(matches.keypoints), self.rig.left_points(matches.reference_keypoints)
         right = np.full_like(left, np.nan)
         if matches.right_keypoints is not None:
             right = self.rig.right_points(matches.right_keypoints)
-        self._poses.append(self._odometry.add(matches).pose)
         known = np.asarray(np.isfinite(right).all(axis=1) & np.isfinite(left).all(axis=1), np.bool_)
-        self._shares.append(float(known.mean()) if len(known) else 0.0)
+        self._share(known)
         self._rows.append(np.abs(left - right)[known, 1] * self.rig.focal_px)
         disparities = (left - right)[:, 0]
         if true is None:
@@ -89,7 +71,7 @@ class StereoScore:
 
     def figures(self) -> dict[str, float]:
         """By the names of METRICS; what cannot be known is missing."""
-        figures = {'stereo_points': 100 * float(np.mean(self._shares))} if self._shares else {}
+        figures = super().figures()
         rows, disparities, consistent = (np.concatenate(parts) if parts else np.empty(0) for parts in
                                          (self._rows, self._disparities, self._consistent))
         if len(rows):
@@ -98,9 +80,6 @@ class StereoScore:
             figures['stereo_disparity_px'] = float(np.median(np.abs(disparities)))
         if len(consistent):
             figures['stereo_consistent'] = 100 * float(np.mean(consistent))
-        drift = kitti_drift(np.stack(self._poses), np.stack(self._true)) if self._poses else None
-        if drift is not None:
-            figures |= {'stereo_drift_percent': drift.translation_percent, 'stereo_drift_deg_per_m': drift.rotation_deg_per_m}
         return figures
 
     @property
@@ -131,41 +110,3 @@ class StereoScore:
             good = (depth > 0) & (earlier_depth > 0) & (sigma < RESOLVED_PX)
             expected[rows[good]] = self.rig.baseline_m / depth[good]
         return expected
-
-
-def evaluate_stereo(recording: StereoRecording, config: MatcherConfig, scene: Scene, advance: Callable[[int], None],
-                    stopped: Callable[[], bool], on_note: Callable[[str], None], mask: Mask | None = None) -> dict[str, float]:
-    """The figures of one pass over the pairs of a recording; `scene` and `mask` are the left camera's."""
-    score, missing, config = StereoScore(recording.rig), 0, dataclasses.replace(config, reference='previous')
-    with closing(open_backend(config).backend) as backend:
-        frames, last = FrameMatcher(backend, config), None
-        pairs = paired(usable_frames(recording.left, scene.timeline.numbers), recording.right.frames(lambda number, error: None))
-        for number, (frame, other) in enumerate(pairs):
-            if stopped():
-                on_note(f'stereo: interrupted after {number} frames')
-                break
-            left, right = _gray(frame, recording.left), None if other is None else _gray(other, recording.right)
-            true = scene.pose(number)
-            if left is None:
-                continue
-            if right is None or right.shape != left.shape:
-                missing += 1
-                right = None
-            matches = frames.process(left, scene.timeline.seconds(number), None if right is None else RightImage(right, score.rig),
-                                     mask=mask, camera=score.rig.left if score.rig.left.size == left.shape else None)
-            score.add(matches, true, last)
-            last = true
-            advance(number + 1)
-    if missing:
-        on_note(f'stereo: {missing} of {len(scene.timeline)} frames have no right image of their stamp and size')
-    if score.advice:
-        on_note(f'stereo: {score.advice}')
-    return score.figures()
-
-
-def _gray(frame: Frame, recording: Recording) -> UInt8 | None:
-    """None for what cannot be decoded: the evaluation of the left camera tells."""
-    try:
-        return gray_of(frame.load(), recording.bits)
-    except (BagError, FrameError):
-        return None

@@ -12,8 +12,9 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from lightglue_trt_ros.core.types import Float64
+from lightglue_trt_ros.core.types import Float64, FrameMatches
 from lightglue_trt_ros.datasets.poses import angles_deg
+from lightglue_trt_ros.odometry.sliding_window import MatchOdometry, Quality
 from lightglue_trt_ros.odometry.two_view import RelativePose
 
 from .confidence import LEVEL, SEED, ConfidenceInterval, dependence, drawn_blocks, mean_interval, ratio_interval
@@ -148,6 +149,38 @@ def _difference(one: Float64, other: Float64, first: NDArray[np.int64], last: ND
     """(one_first^-1 one_last)^-1 (other_first^-1 other_last), (M, 4, 4)."""
     motions = [np.linalg.solve(poses[first], poses[last]) for poses in (one, other)]
     return np.asarray(np.linalg.solve(motions[0], motions[1]), np.float64)
+
+
+class MetricOdometryScore:
+    """The odometry in metres over frames as they come, its drift, and the mean share of points that have a length."""
+
+    def __init__(self, name: str, odometry: MatchOdometry) -> None:
+        """`name` begins the names of the figures."""
+        self._name, self._odometry = name, odometry
+        self._poses: list[Float64] = []  # (4, 4) world from camera, estimated and true, NaN where unknown
+        self._true: list[Float64] = []
+        self._shares: list[float] = []
+
+    def _follow(self, matches: FrameMatches | None, true: Float64 | None) -> Quality:
+        """Go on to a frame, to the same pose without matches; how it was found."""
+        fix = None if matches is None else self._odometry.add(matches)
+        self._true.append(np.full((4, 4), np.nan) if true is None else true)
+        self._poses.append(fix.pose if fix is not None else self._poses[-1] if self._poses else np.eye(4))
+        return Quality.TRACKING if fix is None else fix.quality
+
+    def _share(self, known: NDArray[np.bool_]) -> None:
+        """Which points (M,) of a frame have a length."""
+        self._shares.append(float(known.mean()) if len(known) else 0.0)
+
+    def figures(self) -> dict[str, float]:
+        """By the names of METRICS; what cannot be known is missing."""
+        name, known = self._name, dict[str, float]()
+        if self._shares:
+            known[f'{name}_points'] = 100 * float(np.mean(self._shares))
+        drift = kitti_drift(np.stack(self._poses), np.stack(self._true)) if self._poses else None
+        if drift is not None:
+            known |= {f'{name}_drift_percent': drift.translation_percent, f'{name}_drift_deg_per_m': drift.rotation_deg_per_m}
+        return known
 
 
 class TwoViewOdometry:

@@ -21,9 +21,13 @@ from lightglue_trt_eval.cli.evaluate_bag import main
 from lightglue_trt_eval.fleet.plan import Installation, make_plan
 from lightglue_trt_eval.images.degradation import degraded_depth
 from lightglue_trt_eval.options import OWN_DEPTH_IMAGES, EvaluationOptions, add_evaluation_options
+from lightglue_trt_eval.predict.baselines import MatchedPoints
+from lightglue_trt_eval.predict.frames import ShownDepth
+from lightglue_trt_eval.predict.predictions import Prediction
+from lightglue_trt_eval.predict.run import located_before
 from lightglue_trt_eval.score.depth_accuracy import DepthScore
 from lightglue_trt_ros.core.cameras import Intrinsics, normalised
-from lightglue_trt_ros.core.depth import NOISE, DepthImage, locate
+from lightglue_trt_ros.core.depth import NOISE, DepthImage, Positions, locate
 from lightglue_trt_ros.core.types import FrameMatches
 
 FOCAL_K = np.array([[FOCAL, 0, SIZE[0] / 2], [0, FOCAL, SIZE[1] / 2], [0, 0, 1]])
@@ -60,10 +64,16 @@ def matches_of(given: DepthImage | None, scale: float = 1.0, count: int = 4000) 
                         sigma_z=None if positions is None else positions.sigma_z)
 
 
+def located(matches: FrameMatches, reference: DepthImage | None) -> Positions | None:
+    """As an evaluation keeps them."""
+    shown = None if reference is None else ShownDepth(reference, reference)
+    return located_before(Prediction(MatchedPoints.none(), published=matches), shown)
+
+
 def figures_of(matches: FrameMatches, reference: DepthImage | None, true: np.ndarray | None = None) -> dict[str, float]:
     score = DepthScore(CAMERA)
     score.add(None, None, None, np.eye(4))
-    score.add(matches, reference, np.eye(4), motion() if true is None else true)
+    score.add(matches, located(matches, reference), np.eye(4), motion() if true is None else true)
     return score.figures()
 
 
@@ -121,7 +131,8 @@ def test_without_depth_or_truth_there_is_less_to_say() -> None:
     assert figures_of(matches_of(None), depth_of(np.eye(4))) == {'depth_points': 0, 'depth_frames_lost': 1}
     for reference, true in ((None, motion()), (depth_of(np.eye(4)), None)):
         score = DepthScore(CAMERA)
-        score.add(matches_of(depth_of(motion())), reference, np.eye(4), true)
+        matches = matches_of(depth_of(motion()))
+        score.add(matches, located(matches, reference), np.eye(4), true)
         assert score.figures().keys() == {'depth_points', 'depth_frames_lost'}
         assert score.figures()['depth_frames_lost'] == 0
     assert DepthScore(CAMERA).figures() == {}

@@ -6,26 +6,27 @@ import dataclasses
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
+from support.scored import scored
 
-from lightglue_trt_eval.evaluate import evaluate_variants
+from lightglue_trt_eval.evaluate import with_images
 from lightglue_trt_eval.options import variants
 from lightglue_trt_eval.predict import methods
 from lightglue_trt_eval.predict.baselines import MatchedPoints
-from lightglue_trt_eval.predict.methods import Baseline, OurMethod, Prediction, covariances_at
+from lightglue_trt_eval.predict.frames import Frames, ShownFrame
+from lightglue_trt_eval.predict.methods import Alone, Baseline, OurMethod
+from lightglue_trt_eval.predict.predictions import FramePredictions, Predicted, Prediction, Predictions
+from lightglue_trt_eval.predict.run import BACKWARD_PAIRS, predict
 from lightglue_trt_eval.predict.scene import Scene, Timeline
 from lightglue_trt_eval.predict.shared_networks import SharedNetworks
-from lightglue_trt_eval.recording_pass import BACKWARD_PAIRS, RecordingPass
 from lightglue_trt_eval.score.method_score import WORST, MethodScore
-from lightglue_trt_eval.score.metrics import MatcherResult
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
@@ -62,7 +63,7 @@ def seen(pose: np.ndarray, camera: Intrinsics = CAMERA) -> tuple[np.ndarray, np.
 class Knowing:
     """A contestant that knows the world: a frame's first four bytes are its number."""
 
-    description, engine = 'knows', None
+    description, engine, networks = 'knows', None, ''
 
     def __init__(self, name: str = 'knowing', noise: float = 0.0, share: float = 1.0, camera: Intrinsics = CAMERA,
                  ours: bool = True) -> None:
@@ -72,6 +73,15 @@ class Knowing:
 
     def stream(self, camera: int = 0) -> KnowingStream:
         return KnowingStream(self)
+
+    def alone(self) -> Alone:
+        stream = self.stream()
+
+        def process(shown: ShownFrame) -> dict[str, float]:
+            stream.process(shown)
+            return {'match': 1.0}
+
+        return Alone(process, stream.reset)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -86,8 +96,8 @@ class KnowingStream:
     def __init__(self, knowing: Knowing) -> None:
         self.knowing, self.previous = knowing, None
 
-    def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, **given: Any) -> Prediction | None:
-        knowing, number = self.knowing, int(image[0, 0])
+    def process(self, shown: ShownFrame) -> Prediction | None:
+        knowing, number = self.knowing, int(shown.image[0, 0])
         knowing.shown.append(number)
         previous, self.previous = self.previous, number
         if previous is None:
@@ -95,7 +105,7 @@ class KnowingStream:
         (first, there), (second, here) = (knowing.pixels(k) for k in (previous, number))
         rows = np.flatnonzero(there & here)
         rows = rows[:round(knowing.share * len(rows))]
-        return Prediction(MatchedPoints(first[rows].astype(np.float32), second[rows].astype(np.float32)), {'match': 1.0}, 9)
+        return Prediction(MatchedPoints(first[rows].astype(np.float32), second[rows].astype(np.float32)), 9)
 
     def reset(self) -> None:
         self.previous = None
@@ -138,12 +148,11 @@ class World:
     def timeline(self, max_gap_s: float = 1.0) -> Timeline:
         return Timeline.of(self.frames(), max_gap_s)
 
-    def evaluator(self, *taking_part: Any, scene: Scene | None = None, **options: Any) -> Any:
-        """A RecordingPass whose `run` has these methods."""
-        scene = scene or Scene(self.timeline(), CAMERA, true_poses(len(self.stamps)))
-        evaluator: Any = RecordingPass(self.frames, self.decode, scene, estimate_relative_pose, **options)
-        evaluator.run = partial(evaluator.run, taking_part)
-        return evaluator
+    def read_by(self, scene: Scene | None = None, **options: Any) -> Frames:
+        return Frames(self.frames, self.decode, scene or Scene(self.timeline(), CAMERA, true_poses(len(self.stamps))), **options)
+
+    def evaluated(self, *methods: Any, strides: Sequence[int] = (1,), **options: Any) -> list[Any]:
+        return scored(methods, self.read_by(**options), strides)[0]
 
 
 def correct(first: int, second: int) -> list[np.ndarray]:
@@ -153,17 +162,17 @@ def correct(first: int, second: int) -> list[np.ndarray]:
 
 
 def pairs_of(result: Any, stride: int = 1) -> list[tuple[int, int]]:
-    return [pair.frames for pair in result.pairs.get(stride, [])]
+    table = result.table(stride)
+    return list(zip(table['reference_frame'].tolist(), table['frame'].tolist(), strict=True))
 
 
 def test_every_frame_is_decoded_once_and_shown_to_all() -> None:
     world, first, second = World(9), Knowing('a'), Knowing('b', ours=False)
-    evaluator = world.evaluator(first, second)
     done: list[int] = []
-    results = evaluator.run([1, 4], done.append)
-    assert world.decoded == list(range(9))
+    results, kept = scored([first, second], world.read_by(), [1, 4], done.append)
+    assert world.decoded == 2 * list(range(9)), 'to be matched, and to be timed'
     assert first.shown == second.shown
-    assert evaluator.covered == 9
+    assert kept.covered == 9
     assert [result.name for result in results] == ['a', 'b']
     assert pairs_of(results[0]) == pairs_of(results[1]) == [(k, k + 1) for k in range(8)]
     assert pairs_of(results[0], 4) == [(0, 4), (4, 8)]
@@ -171,7 +180,7 @@ def test_every_frame_is_decoded_once_and_shown_to_all() -> None:
 
 
 def test_true_correspondences_score_as_true() -> None:
-    (result,) = World(12).evaluator(Knowing()).run([1, 3])
+    (result,) = World(12).evaluated(Knowing(), strides=[1, 3])
     for stride in (1, 3):
         summary = result.summary(stride)
         assert summary['pose_auc@5'] > 99
@@ -185,7 +194,7 @@ def test_true_correspondences_score_as_true() -> None:
     assert summary['rpe_deg'] < 0.01
     assert summary['layers'] == 9
     assert result.error_histogram is not None
-    assert result.error_histogram.sum() == sum(pair.matches for pair in result.pairs[1])
+    assert result.error_histogram.sum() == result.pairs[1]['matches'].sum()
     assert result.odometry is not None
     assert result.odometry.scale == 'truth'
     assert len(result.odometry.frames) == 12
@@ -194,8 +203,8 @@ def test_true_correspondences_score_as_true() -> None:
 @pytest.mark.slow
 def test_points_are_undistorted_before_any_geometry() -> None:
     world = World(13)
-    (right,) = world.evaluator(Knowing(camera=FISHEYE), scene=Scene(world.timeline(), FISHEYE, true_poses(13))).run([1, 6])
-    (wrong,) = world.evaluator(Knowing(camera=FISHEYE)).run([1, 6])
+    (right,) = world.evaluated(Knowing(camera=FISHEYE), scene=Scene(world.timeline(), FISHEYE, true_poses(13)), strides=[1, 6])
+    (wrong,) = world.evaluated(Knowing(camera=FISHEYE), strides=[1, 6])
     assert right.summary(6)['precision@1'] > 99
     assert right.summary(6)['pose_auc@5'] > 98
     assert wrong.summary(6)['precision@1'] < 70
@@ -204,15 +213,15 @@ def test_points_are_undistorted_before_any_geometry() -> None:
 @pytest.mark.slow
 def test_the_same_recording_gives_the_same_figures() -> None:
     def figures() -> list[Any]:
-        runs = World(10).evaluator(Knowing(noise=0.5), Knowing('other', noise=0.8, share=0.7)).run([1, 2])
-        return [[result.pairs, result.track_lengths, result.odometry.figures, result.forward_backward] for result in runs]
+        runs = World(10).evaluated(Knowing(noise=0.5), Knowing('other', noise=0.8, share=0.7), strides=[1, 2])
+        return [[repr(result.pairs), result.track_lengths, result.odometry.figures, result.forward_backward] for result in runs]
 
     assert figures() == figures()
 
 
 def test_no_pair_spans_a_gap() -> None:
     world, contestant = World(8, {4: 5 * 10**9}), Knowing()
-    (result,) = world.evaluator(contestant).run([1, 2])
+    (result,) = world.evaluated(contestant, strides=[1, 2])
     assert pairs_of(result) == [(0, 1), (1, 2), (2, 3), (4, 5), (5, 6), (6, 7)]
     assert pairs_of(result, 2) == [(0, 2), (4, 6)]
     assert world.timeline().notes == ['1 gaps are longer than 1 s: the sequence starts anew after each']
@@ -227,7 +236,7 @@ def test_stamps_that_do_not_increase_are_treated_as_by_the_node(step: int, expec
     world = World(8, {4: step})
     scene = Scene(world.timeline(), CAMERA)
     world.skipped = set(range(8)).difference(scene.timeline.numbers.tolist())
-    (result,) = world.evaluator(Knowing(), scene=scene).run([1])
+    (result,) = world.evaluated(Knowing(), scene=scene)
     assert pairs_of(result) == expected
     assert note in scene.timeline.notes[0]
 
@@ -235,7 +244,7 @@ def test_stamps_that_do_not_increase_are_treated_as_by_the_node(step: int, expec
 def test_frames_have_their_numbers_in_the_recording() -> None:
     world = World(5)
     world.first = 7  # what came before could not be read
-    (result,) = world.evaluator(Knowing()).run([1])
+    (result,) = world.evaluated(Knowing())
     assert pairs_of(result) == [(7, 8), (8, 9), (9, 10), (10, 11)]
     assert result.odometry.frames.tolist() == [7, 8, 9, 10, 11]
     assert (7, 8) in [drawn.frames for drawn in result.worst_pairs]
@@ -243,24 +252,24 @@ def test_frames_have_their_numbers_in_the_recording() -> None:
 
 def test_a_change_of_resolution_is_a_break_and_its_frames_have_no_camera() -> None:
     told: list[str] = []
-    (result,) = World(9, odd=(3, 4, 5)).evaluator(Knowing(), on_note=told.append).run([1, 2])
+    (result,) = World(9, odd=(3, 4, 5)).evaluated(Knowing(), strides=[1, 2], on_note=told.append)
     assert [line[:70] for line in told] == ['the images change their size 2 times, first to 160x120 with frame 3: t']
     assert pairs_of(result) == [(0, 1), (1, 2), (3, 4), (4, 5), (6, 7), (7, 8)]
-    assert [pair.precision is None for pair in result.pairs[1]] == [False, False, True, True, False, False]
+    assert np.isnan(result.pairs[1]['precision@1']).tolist() == [False, False, True, True, False, False]
 
 
 def test_a_frame_that_cannot_be_decoded_is_left_out_and_told_once() -> None:
     told: list[str] = []
-    (result,) = World(8, bad=(3,)).evaluator(Knowing(), on_note=told.append).run([1, 2])
+    (result,) = World(8, bad=(3,)).evaluated(Knowing(), strides=[1, 2], on_note=told.append)
     assert pairs_of(result) == [(0, 1), (1, 2), (2, 4), (4, 5), (5, 6), (6, 7)]
     assert told == ['frame 3 cannot be decoded: cut off']
 
 
 def test_matches_that_do_not_come_back_are_told_apart() -> None:
     class DriftingStream(KnowingStream):
-        def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, **given: Any) -> Prediction | None:
+        def process(self, shown: ShownFrame) -> Prediction | None:
             before = self.previous
-            sighting = super().process(image, stamp)
+            sighting = super().process(shown)
             if sighting is None or before < self.previous:
                 return sighting
             (first, second, _), count = sighting.points, len(sighting.points.reference)
@@ -271,7 +280,7 @@ def test_matches_that_do_not_come_back_are_told_apart() -> None:
         def stream(self, camera: int = 0) -> KnowingStream:
             return DriftingStream(self)
 
-    (result,) = World(6).evaluator(Drifting()).run([1])
+    (result,) = World(6).evaluated(Drifting())
     assert result.summary()['forward_backward'] == pytest.approx(75, abs=2)
     assert len(result.forward_backward) == 5
 
@@ -303,7 +312,7 @@ def test_backward_pairs_are_spread_over_the_recording() -> None:
 
 @pytest.mark.slow
 def test_others_of_ours_are_compared_with_the_first_on_the_same_pair() -> None:
-    first, half, baseline = World(6).evaluator(Knowing('a'), Knowing('b', share=0.5), Knowing('SIFT', ours=False)).run([1, 2])
+    first, half, baseline = World(6).evaluated(Knowing('a'), Knowing('b', share=0.5), Knowing('SIFT', ours=False), strides=[1, 2])
     assert 'retention' not in first.summary()
     assert 'retention' not in baseline.summary()
     for stride in (1, 2):
@@ -315,25 +324,26 @@ def test_others_of_ours_are_compared_with_the_first_on_the_same_pair() -> None:
 
 def test_without_truth_and_without_intrinsics_what_cannot_be_known_is_missing() -> None:
     world = World(8)
-    (blind,) = world.evaluator(Knowing(), scene=Scene(world.timeline())).run([1])
+    (blind,) = world.evaluated(Knowing(), scene=Scene(world.timeline()))
     summary = blind.summary()
     assert {'matches', 'track_survival', 'track_length', 'forward_backward', 'fps'} <= set(summary)
     assert not any(name.startswith(('pose', 'precision', 'ate', 'rpe', 'drift')) for name in summary)
     assert blind.odometry is None
-    (seeing,) = world.evaluator(Knowing(), scene=Scene(world.timeline(), CAMERA)).run([1])
+    (seeing,) = world.evaluated(Knowing(), scene=Scene(world.timeline(), CAMERA))
     assert seeing.summary()['inlier_ratio'] > 99
     assert 'pose_auc@5' not in seeing.summary()
     assert seeing.odometry is not None
     assert (seeing.odometry.scale, seeing.odometry.true_poses) == ('unit', None)
 
 
-@pytest.mark.slow
-def test_only_the_worst_pairs_keep_their_images() -> None:
-    (result,) = World(10).evaluator(Knowing(noise=0.7)).run([1, 2])
-    errors = sorted((pair.pose_error_deg for pair in result.pairs[1]), reverse=True)
+def test_only_the_worst_pairs_get_their_images() -> None:
+    world = World(10)
+    world.first = 7
+    (result,) = world.evaluated(Knowing(noise=0.7), strides=[1, 2])
+    errors = sorted(result.pairs[1]['pose_error_deg'], reverse=True)
     assert [drawn.badness for drawn in result.worst_pairs] == errors[:WORST]
-    for drawn in result.worst_pairs:
-        assert [int(image[0, 0]) for image in drawn.images] == list(drawn.frames)
+    for drawn in with_images(result.worst_pairs, world.read_by(stopped=lambda: True)):
+        assert [7 + int(image[0, 0]) for image in drawn.images] == list(drawn.frames)
         assert drawn.errors_px is not None
         assert len(drawn.errors_px) == len(drawn.points.reference)
 
@@ -345,37 +355,35 @@ def test_an_end_asked_for_leaves_what_was_done() -> None:
         asked.append(None)
         return len(asked) > 7
 
-    evaluator = world.evaluator(Knowing(), stopped=stopped)
-    (result,) = evaluator.run([1, 2])
-    assert evaluator.interrupted
+    (result,), kept = scored([Knowing()], world.read_by(stopped=stopped), [1, 2])
+    assert kept.interrupted
     assert pairs_of(result) == [(k, k + 1) for k in range(6)]
     assert pairs_of(result, 2) == [(0, 2), (2, 4), (4, 6)], 'all strides have come as far'
-    assert evaluator.covered == 7
+    assert kept.covered == 7
     assert result.summary()['ate_m'] < 1e-3
 
 
 def test_a_backend_that_fails_leaves_what_was_done() -> None:
     class FailingStream(KnowingStream):
-        def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, **given: Any) -> Prediction | None:
-            if image[0, 0] == 4:
+        def process(self, shown: ShownFrame) -> Prediction | None:
+            if shown.image[0, 0] == 4:
                 raise EngineError('the GPU is gone')
-            return super().process(image, stamp)
+            return super().process(shown)
 
     class Failing(Knowing):
         def stream(self, camera: int = 0) -> KnowingStream:
             return FailingStream(self)
 
-    evaluator = World(8).evaluator(Failing())
-    (result,) = evaluator.run([1, 2])
-    assert (evaluator.interrupted, evaluator.failure) == (True, 'the GPU is gone')
+    (result,), kept = scored([Failing()], World(8).read_by(), [1, 2])
+    assert (kept.interrupted, kept.failure) == (True, 'the GPU is gone')
     assert pairs_of(result) == [(0, 1), (1, 2), (2, 3)]
 
 
 def test_time_is_accounted_for() -> None:
-    evaluator = World(6).evaluator(Knowing('a'), Knowing('b', ours=False))
-    evaluator.run([1])
-    assert set(evaluator.wall.seconds) == {'reading', 'inference', 'baselines', 'estimating'}
-    assert all(seconds > 0 for seconds in evaluator.wall.seconds.values())
+    frames = World(6).read_by()
+    scored([Knowing('a'), Knowing('b', ours=False)], frames, [1])
+    assert set(frames.wall.seconds) == {'reading', 'inference', 'baselines', 'estimating', 'timing'}
+    assert all(seconds > 0 for seconds in frames.wall.seconds.values())
 
 
 @pytest.mark.slow
@@ -390,38 +398,39 @@ def test_nothing_else_works_while_a_frame_is_timed() -> None:
         working[name] -= 1
 
     class Slow(KnowingStream):
-        def process(self, image: np.ndarray, stamp: float, *, timed: bool = False, **given: Any) -> Prediction | None:
-            if timed:
-                while_timed.append(+working)
+        def process(self, shown: ShownFrame) -> Prediction | None:
             with work(self.knowing.name):
-                return super().process(image, stamp)
+                return super().process(shown)
 
     class SlowMethod(Knowing):
         def stream(self, camera: int = 0) -> KnowingStream:
             return Slow(self)
 
+        def alone(self) -> Alone:
+            process, reset = super().alone()
+
+            def timed(shown: ShownFrame) -> dict[str, float]:
+                while_timed.append(+working)
+                return process(shown)
+
+            return Alone(timed, reset)
+
     def decode(number: int) -> np.ndarray:
         with work('reading'):
             return World.decode(world, number)
 
-    def estimator(*given: Any) -> Any:
-        with work('scoring'):
-            return estimate_relative_pose(*given)
-
     world = World(12)
-    scene = Scene(world.timeline(), CAMERA, true_poses(12))
-    methods = [SlowMethod('a'), SlowMethod('b', ours=False)]
-    RecordingPass(world.frames, decode, scene, estimator).run(methods, [1, 2])
-    assert while_timed == [Counter()] * 22
+    scored([SlowMethod('a'), SlowMethod('b', ours=False)], Frames(world.frames, decode, Scene(world.timeline())), [1, 2])
+    assert while_timed == [Counter()] * 2 * 2 * 11, 'the reference, and the frame'
 
 
 def test_tracks_are_those_of_the_frontend() -> None:
     spec = EngineSpec(HEIGHT, WIDTH, 64)
     config = MatcherConfig(image_height=HEIGHT, image_width=WIDTH, max_keypoints=64)
     frontend = OurMethod('ours', SharedNetworks(NullBackend(spec), [config]), config)
-    (result,) = World(7).evaluator(frontend).run([1])
+    (result,) = World(7).evaluated(frontend)
     assert result.track_lengths == {7: 64}, 'the null backend matches every keypoint with itself'
-    assert [pair.track_survival for pair in result.pairs[1]] == [None, *[1.0] * 5]
+    np.testing.assert_array_equal(result.pairs[1]['track_survival'], [np.nan, *[1.0] * 5])
     assert set(result.stage_ms) == {'resize', 'extract', 'match', 'track', 'place', 'frame'}
     assert all(len(values) == 6 for values in result.stage_ms.values())
     assert all(frame >= sum(stages) for frame, *stages in zip(result.stage_ms['frame'], *(
@@ -432,16 +441,16 @@ def test_tracks_are_those_of_the_frontend() -> None:
 def test_live_pairs_are_scored_as_what_they_are() -> None:
     world, knowing = World(10), Knowing().stream()
     scene = Scene(world.timeline(), CAMERA, true_poses(10))
-    tally = MethodScore(MatcherResult('live', '', True), scene, estimate_relative_pose)
+    tally = MethodScore(Predicted('live', '', True), scene, estimate_relative_pose)
     scene.motion((0, 1), points=MatchedPoints(*(side[:200] for side in correct(0, 1))))  # as the offline pass leaves it
     for number in (0, 1, 4, 5):  # two frames were dropped in between
-        sighting = knowing.process(world.decode(number), 0.0)
+        sighting = knowing.process(ShownFrame(number, 0.0, world.decode(number)))
         if sighting is not None:
-            tally.add(1, (0 if number == 1 else 1 if number == 4 else 4, number), sighting)
+            tally.add(FramePredictions(number, {1: 0 if number == 1 else 1 if number == 4 else 4}, {1: sighting}))
     result = tally.finish()
     assert pairs_of(result) == [(0, 1), (1, 4), (4, 5)]
-    assert all(pair.pose_error_deg < 0.1 for pair in result.pairs[1])
-    assert result.pairs[1][1].track_survival is not None, 'frame 4 was matched with frame 1: the tracks go on'
+    assert (result.pairs[1]['pose_error_deg'] < 0.1).all()
+    assert result.pairs[1]['track_survival'][1] > 0, 'frame 4 was matched with frame 1: the tracks go on'
 
 
 def test_baselines_are_streams_with_a_budget() -> None:
@@ -450,8 +459,8 @@ def test_baselines_are_streams_with_a_budget() -> None:
     assert re.fullmatch(r'SIFT 100, ratio 0.8, mutual, OpenCV with \d+ threads?', baseline.description)
     image = np.random.default_rng(0).integers(0, 256, (120, 160), np.uint8)
     stream = baseline.stream()
-    assert stream.process(image, 0.0) is None
-    sighting = stream.process(image, 1.0)
+    assert stream.process(ShownFrame(0, 0.0, image)) is None
+    sighting = stream.process(ShownFrame(1, 1.0, image))
     assert sighting is not None
     np.testing.assert_array_equal(*sighting.points[:2])
 
@@ -482,29 +491,10 @@ def test_what_cannot_be_had_is_said_and_not_faked(tmp_path: Path, monkeypatch: p
 
     monkeypatch.setattr(methods, 'open_backend', opened)
     world, notes = World(4), list[str]()
-    evaluator = RecordingPass(world.frames, world.decode, Scene(world.timeline()), estimate_relative_pose, on_note=notes.append)
-    take = partial(evaluate_variants, baselines=[], evaluator=evaluator, strides=(1,), folder=tmp_path)
-    results = take(variants(MatcherConfig(), ['fp32', 'fp16', 'fp8']))
-    assert [result.name for result in results] == ['ours fp32', 'ours fp16']
-    assert not evaluator.interrupted
+    frames, kept = world.read_by(Scene(world.timeline()), on_note=notes.append), Predictions(tmp_path)
+    predict(variants(MatcherConfig(), ['fp32', 'fp16', 'fp8']), [], frames, (1,), kept)
+    assert [method.name for method in kept.methods] == ['ours fp32', 'ours fp16']
+    assert not kept.interrupted
     assert notes == ['ours fp16: only a null one', 'ours fp8 is unavailable: no FP8 here']
     with pytest.raises(EngineError, match='no FP8 here'):
-        take(variants(MatcherConfig(), ['fp8']))
-
-
-def test_points_of_a_baseline_have_the_same_covariances_whether_they_are_timed_or_not(monkeypatch: pytest.MonkeyPatch) -> None:
-    def slowly(*given: Any) -> Any:
-        time.sleep(0.2)
-        return covariances_at(*given)
-
-    monkeypatch.setattr(methods, 'covariances_at', slowly)
-    rng = np.random.default_rng(0)
-    texture = cv2.GaussianBlur(rng.integers(0, 256, (160, 200), np.uint8), (0, 0), 1.5)
-    images = [np.ascontiguousarray(texture[:, shift:shift + 180]) for shift in range(4)]
-    timed, plain = Baseline('klt', 100).stream(), Baseline('klt', 100).stream()
-    for number, image in enumerate(images):
-        seen = timed.process(image, 0.1 * number, timed=number == 2), plain.process(image, 0.1 * number)
-        if number:
-            assert 0 < seen[0].cost.wall_ms < 200, 'they are not what the baseline costs'
-            assert np.isfinite(seen[1].points.covariances).all()
-            np.testing.assert_array_equal(seen[0].points.covariances, seen[1].points.covariances)
+        predict(variants(MatcherConfig(), ['fp8']), [], frames, (1,), Predictions(tmp_path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 import signal
 import sqlite3
@@ -37,7 +38,9 @@ from support.full_disks import FULL, room_for
 from support.schemas import violations
 
 from lightglue_trt_eval.cli.evaluate_bag import main
+from lightglue_trt_eval.predict import methods
 from lightglue_trt_ros.core.cameras import Intrinsics
+from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_storage import rosbags_modules
@@ -142,6 +145,39 @@ def test_compared_settings_share_a_report(run: Any, tmp_path: Path) -> None:
     code, text, _ = run(tmp_path / 'bag', '--compare', 'fp12')
     assert code == 1
     assert '--compare fp12: give precisions' in text
+
+
+def test_kept_predictions_are_scored_again_without_networks(tmp_path: Path, capfd: pytest.CaptureFixture[str],
+                                                            monkeypatch: pytest.MonkeyPatch, null: None) -> None:
+    bag, out = make_bag(tmp_path / 'bag'), tmp_path / 'out'
+    command = [str(bag), '--out', str(out), *SMALL, '--baselines', 'klt', '--compare', 'fp32,32']
+
+    def run(*options: str) -> tuple[int, dict[str, Any]]:
+        with no_pictures():
+            return main([*command, *options]), json.loads((out / 'report.json').read_text())
+
+    (out / '.predictions-killed').mkdir(parents=True)
+    code, first = run('--predictions', 'keep')
+    assert code == 0
+    assert sorted(path.name for path in out.glob('*pred*')) == ['predictions']
+    assert 'MiB in' in capfd.readouterr().out
+
+    def opened(config: MatcherConfig) -> None:
+        raise AssertionError('networks are not needed')
+
+    monkeypatch.setattr(methods, 'open_backend', opened)
+    code, again = run('--predictions', 'use')
+    assert code == 0
+    assert again['matchers'] == first['matchers'], 'times are kept as well'
+    assert again['notes'] == first['notes']
+    _, other = run('--predictions', 'use', '--estimator', 'unweighted')
+    assert other['estimator'] != first['estimator']
+    assert other['matchers'][0]['pairs']['1']['matches'] == first['matchers'][0]['pairs']['1']['matches']
+    assert run('--predictions', 'use', '--max-frames', '5')[0] == 1
+    assert 'were made with another recording, --max-frames' in capfd.readouterr().err
+    (out / 'predictions' / 'index.pickle').write_bytes(pickle.dumps(os.system))
+    assert run('--predictions', 'use')[0] == 1
+    assert 'posix.system is no part of predictions' in capfd.readouterr().err
 
 
 def test_two_runs_do_not_write_one_report(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> None:

@@ -10,21 +10,20 @@ from typing import Any
 import numpy as np
 import pytest
 from support.networks import photo
+from support.scored import scored
 
 from lightglue_trt_eval.options import variants
 from lightglue_trt_eval.predict import methods
+from lightglue_trt_eval.predict.frames import Frames
 from lightglue_trt_eval.predict.methods import Baseline, OurMethod
 from lightglue_trt_eval.predict.scene import Scene, Timeline
 from lightglue_trt_eval.predict.shared_networks import SharedNetworks
-from lightglue_trt_eval.recording_pass import RecordingPass
-from lightglue_trt_eval.score.method_score import WORST
 from lightglue_trt_ros.core import frame_matcher
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.refinement import Pyramid
 from lightglue_trt_ros.core.types import HostFeatures, Thresholds
 from lightglue_trt_ros.datasets.sequence import Frame
 from lightglue_trt_ros.engines.selection import open_backend
-from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
 
 pytest.importorskip('onnxruntime', reason='the networks run in ONNX Runtime')
 
@@ -87,11 +86,10 @@ def test_images_and_features_that_are_held_do_not_grow_with_the_recording(monkey
     ours = [OurMethod(name, networks, config) for name, config in wanted.items()]
     everybody = [*ours, Baseline('orb', 64), Baseline('klt', 64)]
     with closing(networks):
-        found = RecordingPass(frames, lambda image: images.see(image.copy()), Scene(Timeline.of(frames(), 1.0)),
-                          estimate_relative_pose).run(everybody, STRIDES)
-    assert [len(result.pairs[1]) for result in found] == [COUNT - 1] * 4
-    assert images.most <= 2 + max(STRIDES) + 2 * WORST < COUNT / 2, 'those that are matched, matched with, or will be drawn'
-    assert [{pair.images is not None for pair in result.worst_pairs} for result in found] == [{True}, {False}, {False}, {False}]
+        scene = Scene(Timeline.of(frames(), 1.0))
+        found, _ = scored(everybody, Frames(frames, lambda image: images.see(image.copy()), scene), STRIDES)
+    assert [result.count() for result in found] == [COUNT - 1] * 4
+    assert images.most <= 2 + max(STRIDES) < COUNT / 2, 'those that are matched, and matched with'
     assert 0 < features.most <= len(STRIDES) + 3
     streams = len(STRIDES) + 1  # and one for the way back
     assert 0 < pyramids.most <= streams * len(ours) + 2 * len(everybody), 'each stream of ours has one, baselines keep none'

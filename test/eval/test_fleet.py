@@ -33,7 +33,6 @@ from lightglue_trt_eval.fleet.comparison import (
     INLIERS,
     PRECISION,
     Comparison,
-    PairColumns,
     compare,
     holm,
     over_recordings,
@@ -52,11 +51,12 @@ from lightglue_trt_eval.fleet.result_store import (
     ResultStore,
     facts_of,
     pairs_of,
-    parquet_of,
     read_pairs,
     write_pairs,
 )
+from lightglue_trt_eval.report.json_report import KEPT
 from lightglue_trt_eval.score.confidence import mean_difference
+from lightglue_trt_eval.score.metrics import Table
 from lightglue_trt_ros import __version__
 from lightglue_trt_ros.networks.models import shipped_folder
 from lightglue_trt_ros.utils.errors import LightglueTrtError
@@ -248,7 +248,8 @@ def columns(errors: list[float | None], good: float = 0.8, **changes: Any) -> di
     """Pairs of consecutive frames as report.json has them."""
     count, known = len(errors), [error is not None for error in errors]
     finite = [error if error is not None and math.isfinite(error) else None for error in errors]
-    return {'reference_frame': list(range(count)), 'frame': list(range(1, count + 1)), 'stamp': [0.1 * k for k in range(count)],
+    return {**{name: [None] * count for name in KEPT}, 'reference_frame': list(range(count)),
+            'frame': list(range(1, count + 1)), 'stamp': [0.1 * k for k in range(count)],
             'matches': [100] * count, 'inliers': [round(100 * good)] * count, 'model': ['essential'] * count,
             'precision@1': [good if told else None for told in known], 'rotation_deg': finite, 'translation_deg': finite,
             'layers': [None] * count, **changes,
@@ -265,8 +266,12 @@ def report(errors: list[float | None], path: str = '/runs/a', good: float = 0.8,
                           'pairs': {'1': columns(errors, good), **more}}]}
 
 
+def pairs(document: dict[str, Any]) -> dict[int, Table]:
+    return pairs_of(document['matchers'][0])
+
+
 def test_differences_of_poses_precision_and_inliers() -> None:
-    before, worse = pairs_of(report([1.0] * 10)), pairs_of(report([5.0] * 10, good=0.5))
+    before, worse = pairs(report([1.0] * 10)), pairs(report([5.0] * 10, good=0.5))
     changes = compare(worse, before)
     assert list(changes) == [(1, AUC), (1, PRECISION)]
     auc, precision = changes.values()
@@ -276,20 +281,21 @@ def test_differences_of_poses_precision_and_inliers() -> None:
     assert auc.chance_above(-1.0) == 0
     assert auc.chance_above(-60.0) == 1
     assert set(map(verdict_of, compare(before, before).values())) == {'the same'}
-    ((key, inliers),) = compare(pairs_of(report([None] * 10, good=0.9)), pairs_of(report([None] * 10))).items()
+    ((key, inliers),) = compare(pairs(report([None] * 10, good=0.9)), pairs(report([None] * 10))).items()
     assert (key, verdict_of(inliers)) == ((1, INLIERS), 'ahead')
     assert inliers.difference == pytest.approx(10)
-    assert compare(before, pairs_of(report([]))) == {}
+    assert compare(before, pairs(report([]))) == {}
 
 
 def test_only_pairs_that_both_have_are_compared() -> None:
-    one, other = pairs_of(report([1.0] * 10)), pairs_of(report([1.0] * 10))
-    moved = PairColumns(*other)._replace(reference_frame=other.reference_frame + 4, frame=other.frame + 4)
-    assert compare(one, moved)[1, AUC].pairs == 6
+    one, other = pairs(report([1.0] * 10)), pairs(report([1.0] * 10))
+    for name in ('reference_frame', 'frame'):
+        other[1][name] += 4
+    assert compare(one, other)[1, AUC].pairs == 6
 
 
 def test_few_pairs_are_no_reason_to_fail() -> None:
-    few = compare(pairs_of(report([9.0] * 4)), pairs_of(report([1.0] * 4)))[1, AUC]
+    few = compare(pairs(report([9.0] * 4)), pairs(report([1.0] * 4)))[1, AUC]
     assert few.difference < -50
     assert Comparison('before', [], {'few': {(1, AUC): few}}).failures(1.0) == []
 
@@ -361,7 +367,7 @@ def test_holm_is_as_in_the_paper() -> None:
 
 def test_the_mean_over_recordings_is_of_recordings() -> None:
     rng = np.random.default_rng(0)
-    changes = [compare(pairs_of(report((3 + rng.random(10)).tolist())), pairs_of(report((1 + rng.random(10)).tolist())))
+    changes = [compare(pairs(report((3 + rng.random(10)).tolist())), pairs(report((1 + rng.random(10)).tolist())))
                for _ in range(8)]
     key, auc = next(iter(over_recordings(changes).items()))
     assert (key, auc.pairs, verdict_of(auc)) == ((1, AUC), 8, 'behind')
@@ -370,20 +376,21 @@ def test_the_mean_over_recordings_is_of_recordings() -> None:
 
 
 def test_a_pair_without_a_pose_is_infinitely_wrong_and_one_without_truth_unknown() -> None:
-    found = pairs_of(report([1.0, math.inf, None]))
-    assert found.pose_error_deg[:2].tolist() == [1.0, math.inf]
-    assert math.isnan(found.pose_error_deg[2])
+    found = pairs(report([1.0, math.inf, None]))[1]['pose_error_deg']
+    np.testing.assert_array_equal(found, [1.0, math.inf, math.nan])
     unscored = columns([1.0, 2.0], translation_deg=[None, 2.0])
-    found = pairs_of({**report([1.0]), 'matchers': [{'name': 'ours', 'pairs': {'1': unscored}}]})
-    assert np.isnan(found.pose_error_deg).tolist() == [True, False]
+    found = pairs_of({'name': 'ours', 'pairs': {'1': unscored}})[1]['pose_error_deg']
+    assert np.isnan(found).tolist() == [True, False]
 
 
 def test_all_pairs_in_one_file(tmp_path: Path) -> None:
     for name, errors in (('a', [1.0] * 3), ('b', [None] * 2), ('c', [])):
-        (tmp_path / name).write_bytes(parquet_of(report(errors)))
+        (tmp_path / name).write_text(json.dumps(report(errors)))
     write_pairs(tmp_path / 'all.parquet', [(name, name * 64, tmp_path / name) for name in 'abc'])
     found = read_pairs(tmp_path / 'all.parquet', {'a' * 64: 'ours', 'b' * 64: 'SIFT'})
-    assert {key[0]: len(pairs.frame) for key, pairs in found.items()} == {'a': 3, 'b': 0}
+    assert {key[0]: {stride: len(table['frame']) for stride, table in each.items()} for key, each in found.items()} == {
+        'a': {1: 3}, 'b': {}}
+    np.testing.assert_equal(found['a' * 64], pairs(report([1.0] * 3)), 'as report.json has them')
     assert sorted(path.name for path in tmp_path.iterdir()) == ['a', 'all.parquet', 'b', 'c']
     write_pairs(tmp_path / 'none.parquet', [])
     assert read_pairs(tmp_path / 'none.parquet', {}) == {}
@@ -393,7 +400,7 @@ def fleet(tmp_path: Path, errors: dict[str, list[float | None]]) -> FleetReport:
     """A fleet's folder under `tmp_path`, made without evaluating anything."""
     rows = []
     for name, values in errors.items():
-        (tmp_path / name).write_bytes(parquet_of(report(values)))
+        (tmp_path / name).write_text(json.dumps(report(values)))
         rows.append(FleetRow(name, f'/runs/{name}', EVALUATED, sha256=name * 64, key='k', report=f'{name}/report.html',
                              facts=facts_of(report(values), 1.0)))
     write_pairs(tmp_path / 'pairs.parquet', [(row.name, row.sha256, tmp_path / row.name) for row in rows])
@@ -411,8 +418,8 @@ def compared(tmp_path: Path, errors: dict[str, list[float | None]], extra: tuple
     found.plan = make_plan({'weights': 'ours', 'backend': 'onnxruntime', 'max_keypoints': 512},
                            HERE._replace(matcher_sha256='c' * 64))
     found.rows += extra
-    pairs = read_pairs(today / 'pairs.parquet', {row.sha256: 'ours' for row in found.evaluated})
-    found.comparison = before.compared(found.rows, found.plan, pairs)
+    both = read_pairs(today / 'pairs.parquet', {row.sha256: 'ours' for row in found.evaluated})
+    found.comparison = before.compared(found.rows, found.plan, both)
     found.limit, found.failures = 1.0, found.comparison.failures(1.0)
     return found
 
@@ -445,14 +452,14 @@ def test_the_report_of_one_recording_can_be_compared_with(tmp_path: Path) -> Non
     found = read_baseline(tmp_path / 'report.json')
     rows = [FleetRow('monday/bag', '/runs/monday/bag', EVALUATED, sha256='b' * 64),
             FleetRow('moved', '/runs/moved', EVALUATED, sha256='a' * 64)]
-    pairs = {sha256: pairs_of(report([error] * 12)) for sha256, error in (('a' * 64, 1.0), ('b' * 64, 9.0))}
-    comparison = found.compared(rows, make_plan({}, HERE), pairs)
+    both = {sha256: pairs(report([error] * 12)) for sha256, error in (('a' * 64, 1.0), ('b' * 64, 9.0))}
+    comparison = found.compared(rows, make_plan({}, HERE), both)
     assert list(comparison.recordings) == ['moved']
     assert set(map(verdict_of, comparison.recordings['moved'].values())) == {'the same'}
     assert (comparison.added, comparison.missing, comparison.failures(0.0)) == (['monday/bag'], [], [])
     torn = found.compared([FleetRow('bag', '/elsewhere/bag', FAILED, 'torn')], make_plan({}, HERE), {})
     assert (torn.unread, torn.missing) == (['bag'], [])
-    assert found.compared(rows[:1], make_plan({}, HERE), pairs).missing == ['bag']
+    assert found.compared(rows[:1], make_plan({}, HERE), both).missing == ['bag']
 
 
 def test_a_report_of_a_part_is_of_the_recording_that_it_names(flights: Path, tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ def rig() -> StereoRig:
 def tally(frames: int = 30, *, offset_px: float = 0.0, rows_px: float = 0.0, wrong: float = 0.0, hidden: int = 4,
           scale: float = 1.0) -> StereoScore:
     poses, rng, found = poses_of(frames), np.random.default_rng(0), StereoScore(rig())
-    found.add(None, _scaled(poses[0], scale), None)
+    found.add(None, None, _scaled(poses[0], scale))
     for number, step in enumerate(steps(poses), 1):
         pixels, before, right = (np.asarray(points * FOCAL + K[:2, 2], np.float32) for points in (
             step.points, step.reference_points, np.column_stack([step.right_x, step.points[:, 1]])))
@@ -42,7 +42,7 @@ def tally(frames: int = 30, *, offset_px: float = 0.0, rows_px: float = 0.0, wro
         count = len(right)
         matches = FrameMatches(step.stamp, step.stamp - 0.1, pixels, before, np.ones(count, np.float32), step.ids.astype(np.uint32),
                                np.full(count, 2, np.uint32), unrefined(count), np.zeros(count, np.uint8), right_keypoints=right)
-        found.add(matches, _scaled(poses[number], scale), _scaled(poses[number - 1], scale))
+        found.add(matches, _scaled(poses[number - 1], scale), _scaled(poses[number], scale))
     return found
 
 

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 ROBOT, WORKBENCH = ROOT / 'lightglue_trt_ros', ROOT / 'lightglue_trt_eval'
 ROOMS = {  # rooms and files at the top, from below
     ROBOT: ('utils', 'core', 'networks', 'backends', 'engines', 'datasets', 'odometry', 'ros', 'cli'),
-    WORKBENCH: ('replay', 'images', 'options', 'predict', 'score', 'inputs', 'recording_pass', 'live', 'evaluate', 'report',
+    WORKBENCH: ('replay', 'images', 'options', 'predict', 'score', 'inputs', 'live', 'evaluate', 'report',
                 'fleet', 'quantization', 'demo', 'times', 'cli')}
 OF_OPTIONS = 'predict.baselines'  # the one file of a higher room that options imports: their names are its choices
 RUNTIME = ('core', 'backends', 'ros/matcher')  # what runs for each frame on a robot, with what it shares in ros/

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from lightglue_trt_eval.predict.baselines import MatchedPoints
+from lightglue_trt_eval.predict.frames import ShownFrame
 from lightglue_trt_eval.predict.methods import OurMethod
 from lightglue_trt_eval.predict.shared_networks import SharedNetworks
 from lightglue_trt_ros.core.backend import RefiningBackend
@@ -19,7 +20,7 @@ def evaluated_beside_the_node(backend: RefiningBackend, config: MatcherConfig,
                               images: Sequence[np.ndarray]) -> Iterator[tuple[MatchedPoints, FrameMatches]]:
     """Of each image after the first: what the evaluation tracks, and the node.
 
-    Some are timed and some are not, and another stride is between; the device has room for three frames.
+    Another stride is between; the device has room for three frames.
     """
     matcher = FrameMatcher(backend, config)
     expected = [matcher.process(image, 0.1 * number) for number, image in enumerate(images)]
@@ -27,8 +28,9 @@ def evaluated_beside_the_node(backend: RefiningBackend, config: MatcherConfig,
     frontend = OurMethod('ours', SharedNetworks(backend, [config]), config)
     every, fourth = frontend.stream(0), frontend.stream(1)
     for number, image in enumerate(images):
-        found = every.process(image, 0.1 * number, timed=number % 3 == 1)
+        shown = ShownFrame(number, 0.1 * number, image)
+        found = every.process(shown)
         if number % 4 == 0:
-            fourth.process(image, 0.1 * number)
+            fourth.process(shown)
         if number:
             yield found.tracked, expected[number]

@@ -7,7 +7,15 @@ import numpy as np
 
 from lightglue_trt_eval.predict.baselines import MatchedPoints
 from lightglue_trt_eval.score.confidence import ConfidenceInterval
-from lightglue_trt_eval.score.metrics import ERROR_EDGES_PX, DrawnPair, Evaluation, MatcherResult, OdometryResult, PairResult
+from lightglue_trt_eval.score.metrics import (
+    ERROR_EDGES_PX,
+    DrawnPair,
+    Evaluation,
+    MatcherResult,
+    OdometryResult,
+    PairResult,
+    table_of,
+)
 
 KINDS = {  # matches, share of good ones, pose error in degrees, share of failures, ms, mean track
     'ours fp32': (620, 0.93, 2.0, 0.01, 21.0, 14), 'ours fp16': (612, 0.92, 2.1, 0.01, 12.3, 13.5),
@@ -37,18 +45,19 @@ def _matcher(name, number, names, frames, truth, intrinsics, strides, hz, rng, s
     ours = name.startswith('ours')
     pairs = {}
     for stride in strides:
-        pairs[stride] = []
+        rows = []
         for k in range(stride, frames):
             dip = 1 - 0.7 * np.exp(-((k - frames / 2) / (frames / 15)) ** 2)
             matches = max(0, int(rng.normal(count * dip / stride ** 0.3, 20)))
             errors = np.inf if rng.random() < failing else abs(rng.normal(0, error_deg / dip))
             known = truth and intrinsics
-            pairs[stride].append(PairResult(
+            rows.append(PairResult(
                 (k - stride, k), 1.7e9 + k / hz, matches, int(matches * good * dip ** 0.2),
                 'essential' if intrinsics else 'homography',
                 tuple(good * share for share in (0.6, 0.85, 0.95)) if known else None, 0.8 if known else None,
                 errors / 2 if known else None, errors if known else None, 0.8 * good,
                 *((0.9, 0.88, 0.99) if ours and number else (None, None, None)), 9 if ours else None))
+        pairs[stride] = table_of(rows)
     steps = max(frames - 1, 0)
     times = rng.gamma(30, ms / 30, steps)
     stages = {'resize': 0.02, 'extract': 0.48, 'match': 0.44, 'track': 0.03} if ours else {'detect': 0.7, 'match': 0.28}

@@ -1,0 +1,181 @@
+"""The frames of a recording as methods see them: decoded once, with the depth image and the right image of the same moment."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from lightglue_trt_ros.core.cameras import Intrinsics, distortion_model, same_view
+from lightglue_trt_ros.core.depth import DepthImage, depth_pixels
+from lightglue_trt_ros.core.images import gray_of
+from lightglue_trt_ros.core.stereo import RightImage
+from lightglue_trt_ros.core.types import UInt8
+from lightglue_trt_ros.datasets.bag import DEPTH_SKEW_NS, StereoRecording, paired, with_nearest
+from lightglue_trt_ros.datasets.sequence import Frame, Recording, readable_frames
+from lightglue_trt_ros.utils.errors import BagError, FrameError
+
+from ..images.degradation import degraded_depth
+from .scene import Scene
+
+
+class WallTime:
+    """Seconds by what they were spent on, from any thread: what goes on side by side counts on each side."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def spent(self, name: str) -> Iterator[None]:
+        """Count the time of a block as `name`."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
+
+
+class ShownDepth(NamedTuple):
+    """The depth image of a frame."""
+
+    given: DepthImage  # to our matchers
+    recorded: DepthImage  # the same, where it is not degraded; without noise where it is: it is the truth then
+
+
+class ShownFrame(NamedTuple):
+    """A frame as every method sees it."""
+
+    number: int  # in the timeline
+    seconds: float
+    image: UInt8
+    camera: Intrinsics | None = None  # None: unknown
+    depth: ShownDepth | None = None  # None: it has none of its moment and size, or was not asked for
+    right: RightImage | None = None  # likewise
+
+
+class DepthImages(NamedTuple):
+    """The depth images of a recording, registered to the images of `camera`; `degradation` may be empty."""
+
+    recording: Recording
+    camera: Intrinsics
+    degradation: str = ''
+
+    def load(self, frame: Frame) -> ShownDepth:
+        """Raises BagError, FrameError."""
+        pixels, unit_m = depth_pixels(frame.load(), per_metre=self.recording.depth_scale)
+        (height, width), camera = pixels.shape, self.camera
+        if (height, width) != (camera.height, camera.width):
+            raise FrameError(f'it has {width}x{height} pixels, the images {camera.width}x{camera.height}: register it to them')
+        recorded = DepthImage(pixels, unit_m, camera)
+        if not self.degradation:
+            return ShownDepth(recorded, recorded)
+        return ShownDepth(degraded_depth(recorded, self.degradation), recorded._replace(noise=0.0))
+
+
+class Frames:
+    """The frames of the scene's timeline, which can be read again and again.
+
+    `frames` opens the recording anew, `decode` makes gray uint8 (H, W) of what a frame loads, `on_note` gets a line
+    about images that are lost. Whoever goes through all frames asks `stopped` at each.
+    """
+
+    def __init__(self, frames: Callable[[], Iterable[Frame]], decode: Callable[[Any], UInt8], scene: Scene, *,
+                 wall: WallTime | None = None, stopped: Callable[[], bool] = lambda: False,
+                 on_note: Callable[[str], None] = lambda line: None, depths: DepthImages | None = None,
+                 stereo: StereoRecording | None = None) -> None:
+        self.scene, self.wall, self.on_note = scene, wall or WallTime(), on_note
+        self.depths, self.stereo = depths, stereo
+        self._frames, self._decode, self.stopped = frames, decode, stopped
+
+    def __len__(self) -> int:
+        return len(self.scene.timeline)
+
+    def read(self, wanted: Collection[int] | None = None) -> Iterator[ShownFrame]:
+        """Every frame that can be decoded; of the `wanted` numbers alone, without a line about those that cannot."""
+        self._missing = {'depth': 0, 'stereo': 0}
+        self._reason, count = '', 0
+        on_note = self.on_note if wanted is None else lambda line: None
+        source = self._with_others(on_note)
+        for number in itertools.count():
+            with self.wall.spent('reading'):
+                entry = next(source, None)
+                if entry is None:
+                    break
+                if wanted is not None and number not in wanted:
+                    continue
+                count += 1
+                try:
+                    shown = self._shown(number, *entry)
+                except (BagError, FrameError) as error:
+                    on_note(f'frame {entry[0].number} cannot be decoded: {error}')
+                    continue
+            yield shown
+        if self._missing['depth']:
+            on_note(f'depth: {self._missing["depth"]} of {count} frames have no depth image within {DEPTH_SKEW_NS / 1e9:g} s and '
+                    f'half the time between frames{self._reason}')
+        if self._missing['stereo']:
+            on_note(f'stereo: {self._missing["stereo"]} of {count} frames have no right image of their stamp and size')
+
+    def _with_others(self, on_note: Callable[[str], None]) -> Iterator[tuple[Frame, Frame | None, Frame | None]]:
+        """Every frame with the one of its depth image and of its right image."""
+        frames = iter(self._frames())
+        depths: Iterable[Frame | None] = itertools.repeat(None)
+        rights = depths
+        if self.depths is not None:
+            frames, own = itertools.tee(frames)
+            depths = (near for _, near in with_nearest(own, readable_frames(self.depths.recording, on_note)))
+        if self.stereo is not None:
+            frames, own = itertools.tee(frames)
+            rights = (right for _, right in paired(own, self.stereo.right.frames(lambda number, error: None)))
+        return zip(frames, depths, rights, strict=False)
+
+    def _shown(self, number: int, frame: Frame, depth_frame: Frame | None, right_frame: Frame | None) -> ShownFrame:
+        """Raises BagError, FrameError for an image that cannot be decoded."""
+        depth, right = None, None
+        if self.depths is not None:
+            try:
+                depth = None if depth_frame is None else self.depths.load(depth_frame)
+            except (BagError, FrameError) as error:
+                self._reason = self._reason or f'; the first that cannot be used: {error}'
+            self._missing['depth'] += depth is None
+        image = self._decode(frame.load())
+        self.scene.see(number, image.shape)
+        if depth is not None and depth.given.pixels.shape != image.shape:
+            depth = None
+        if self.stereo is not None:
+            try:
+                other = None if right_frame is None else gray_of(right_frame.load(), self.stereo.right.bits)
+            except (BagError, FrameError):
+                other = None
+            right = None if other is None or other.shape != image.shape else RightImage(other, self.stereo.rig)
+            self._missing['stereo'] += right is None
+        return ShownFrame(number, self.scene.timeline.seconds(number), image, self.scene.camera_of(number), depth, right)
+
+
+def check_registered(depth: Recording, images: Recording, camera: Intrinsics) -> None:
+    """Raise BagError where the depth images have a calibration of their own that is not that of the images.
+
+    The recorded calibration of the images counts, and `camera` where there is none.
+    """
+    own, recorded = (_recorded_camera(each) for each in (depth, images))
+    expected = recorded or camera
+    if own is not None and not same_view(own, expected):
+        raise BagError(f'{depth.image_topic} is not registered to {images.image_topic}: its CameraInfo is another one, '
+                       f'{own}, the images have {expected}. Let the driver register depth to these images '
+                       '(align_depth, depth_registration), or evaluate the rectified images with rectified depth')
+
+
+def _recorded_camera(recording: Recording) -> Intrinsics | None:
+    """None where it cannot be used."""
+    try:
+        camera = recording.intrinsics
+        if camera is not None:
+            distortion_model(camera)
+        return camera
+    except BagError:
+        return None
