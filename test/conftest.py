@@ -70,7 +70,8 @@ UNTRACED = ('benchmarks', 'package', 'training')  # folders of tests that cover 
 LONGEST = (  # a file is one worker's: those that take longest come first, so that no worker is alone at the end
     'test_build_engines', 'test_training', 'test_evaluate_fleet', 'test_commands_with_nodes', 'test_play_bag', 'test_evaluate_bag',
     'test_shared_networks', 'test_report', 'test_executables', 'test_real_images', 'test_rtx', 'test_quantize', 'test_signals',
-    'test_evaluate_live', 'test_graphs', 'test_without_ros')
+    'test_evaluate_live', 'test_graphs', 'test_without_ros', 'test_stereo_accuracy', 'test_static_structure_live',
+    'test_failing_callbacks', 'test_depth_node')
 
 
 def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:

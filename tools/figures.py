@@ -12,6 +12,8 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import getitem
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +29,8 @@ ORIGIN = ('machine', 'version', 'command', 'date')  # what each file says about 
 BLOCK = re.compile(r'<!-- figures: ([\w/-]+) -->\n(?:(?!<!-- figures).*\n)*?<!-- end -->')
 CELL = re.compile(r'<!-- figure: (\w[^>]*?) -->.*?<!-- end -->')
 REFERENCE = re.compile(r'\{([^{}]+)\}')
-KEPT = ('name', 'ours', 'summary', 'intervals', 'deviation_histogram')  # of a matcher of a report
+KEPT = ('name', 'ours', 'summary')  # of a matcher of a report,
+CHARTED = ('intervals', 'deviation_histogram')  # and these of the recordings that charts have
 GPU_STAGES = ('extract', 'match', 'place', 'together', 'at exit 0')
 CONTESTED = 'pose_auc@10'
 DIGITS = 6  # significant, of what is kept of a report
@@ -95,14 +98,20 @@ def _of_rows(content: Mapping[str, Any]) -> Table:
 
 
 def _of_reports(content: Mapping[str, Any]) -> Table:
-    """Rows are the matchers of each report, columns are metrics at strides."""
-    reports = {label: document(name) for label, name in content['reports'].items()}
-    rows = [[label, shown, *(_strides(matcher, column) for column in content['columns'])]
-            for label, report in reports.items() for name, shown in content['matchers'].items()
-            for matcher in report['matchers'] if matcher['name'] == name]
-    heads = ['recording', 'matcher', *(column['label'] for column in content['columns'])]
-    origin = f'*As in {content["as"]}.*' if 'as' in content else _origin(next(iter(reports.values())))
-    return Table(heads, rows, 2, origin)
+    """Rows are reports, each of the `matchers` that are named or their first one; columns are metrics at strides.
+
+    A column may be `of` another report, whose name ends so, or of another `matcher`.
+    """
+    matchers, rows = content.get('matchers', {}), []
+    for label, name in content['reports'].items():
+        for matcher, shown in (matchers or {'': ''}).items():
+            cells = [_cell(document(name + column.get('of', '')), column.get('matcher', matcher), column)
+                     for column in content['columns']]
+            rows.append([label, shown, *cells] if matchers else [label, *cells])
+    heads = ['recording', *(['matcher'] if matchers else []), *(column['label'] for column in content['columns'])]
+    first = next(iter(content['reports'].values())) + content['columns'][0].get('of', '')
+    origin = f'*As in {content["as"]}.*' if 'as' in content else _origin({'note': content.get('note', ''), **document(first)})
+    return Table(heads, rows, 2 if matchers else 1, origin)
 
 
 def _of_means(content: Mapping[str, Any]) -> Table:
@@ -141,6 +150,21 @@ def _of_turns(content: Mapping[str, Any]) -> Table:
     return Table(['% after degrees', *angles], rows, 1, _origin(content))
 
 
+def _of_list(content: Mapping[str, Any]) -> Table:
+    """Rows are the entries of a list in another file: it stands there `at` some keys, and the value of a column in an entry."""
+    source, columns = document(content['list']), content['columns']
+    rows = [[_written(reduce(getitem, column['at'], entry), column.get('digits', 0)) for column in columns]
+            for entry in reduce(getitem, content['at'], source)]
+    origin = _origin({'note': content.get('note', ''), **source})
+    return Table([column['label'] for column in columns], rows, content.get('keys', 1), origin)
+
+
+def _written(value: Any, digits: int) -> str:
+    if isinstance(value, list):
+        return ', '.join(_written(each, digits) for each in value)
+    return '' if value is None else f'{value:.{digits}f}' if isinstance(value, float) else str(value)
+
+
 def _of_verdicts(content: Mapping[str, Any]) -> Table:
     """The first matcher's pose AUC@10 less another's at each stride; bold where the interval excludes 0."""
     rows = []
@@ -156,8 +180,11 @@ def _difference(contest: Mapping[str, Any]) -> str:
     return f'**{text}**' if contest['verdict'] in ('ahead', 'behind') else text
 
 
-def _strides(matcher: Mapping[str, Any], column: Mapping[str, Any]) -> str:
-    values = [matcher['summary'].get(str(stride), {}).get(column['metric']) for stride in column['strides']]
+def _cell(report: Mapping[str, Any], name: str, column: Mapping[str, Any]) -> str:
+    """The metrics of a column at its strides, of the matcher `name`; without a name, of the first."""
+    matcher = next(each for each in report['matchers'] if name in ('', each['name']))
+    values = [matcher['summary'].get(str(stride), {}).get(metric)
+              for metric in column.get('metrics') or [column['metric']] for stride in column.get('strides', [1])]
     return ', '.join('-' if value is None else f'{value:.{column["digits"]}f}' for value in values)
 
 
@@ -190,11 +217,11 @@ def _percentiles(content: Mapping[str, Any], series: Mapping[str, Sequence[float
 def _origin(content: Mapping[str, Any]) -> str:
     date = f', {content["date"]}' if content['date'] else ''
     command = f', `{content["command"]}`' if content['command'] else ''
-    return f'*{content["machine"]}; {content["version"]}{date}{command}.{" " + content["note"] if "note" in content else ""}*'
+    return f'*{content["machine"]}; {content["version"]}{date}{command}.{" " + content["note"] if content.get("note") else ""}*'
 
 
 KINDS: dict[str, Callable[[Mapping[str, Any]], Table]] = {
-    'rows': _of_rows, 'reports': _of_reports, 'means': _of_means, 'verdicts': _of_verdicts, 'runs': _of_runs,
+    'list': _of_list, 'rows': _of_rows, 'reports': _of_reports, 'means': _of_means, 'verdicts': _of_verdicts, 'runs': _of_runs,
     'devices': _of_devices, 'stages': _of_stages, 'device': _of_device, 'node': _of_node,
     'homographies': _of_homographies, 'turns': _of_turns}
 
@@ -202,10 +229,11 @@ KINDS: dict[str, Callable[[Mapping[str, Any]], Table]] = {
 def keep(file: Path, name: str, command: str) -> None:
     """What pages and charts read of an evaluation's report.json, into docs/figures/."""
     report = json.loads(file.read_text(encoding='utf-8'))
+    keys = KEPT + (CHARTED if name.startswith('recordings/') else ())
     content = {'machine': report['machine'], 'version': version(), 'command': command, 'date': str(datetime.date.today()),
                'strides': report['strides'], 'estimator': report['estimator'],
                'contests': [contest for contest in report['contests'] if contest['metric'] == CONTESTED],
-               'matchers': [{key: matcher[key] for key in KEPT} for matcher in report['matchers']]}
+               'matchers': [{key: matcher[key] for key in keys} for matcher in report['matchers']]}
     target = FOLDER / f'{name}.json'
     target.parent.mkdir(parents=True, exist_ok=True)
     target.write_bytes(as_text(_short(content)))

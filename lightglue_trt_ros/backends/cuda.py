@@ -238,13 +238,6 @@ class DeviceInput:
         self._uploaded = array  # held, so that no other array has its identity
 
 
-class DeviceMask(DeviceInput):
-    """A mask (H, W) of a camera's frames; 1 everywhere at first."""
-
-    def __init__(self, cuda: Cuda, shape: tuple[int, ...], *, shared: bool = False) -> None:
-        super().__init__(cuda, shape, np.uint8, 1, shared=shared)
-
-
 class _Context:
     """A thread's primary context of the GPU, current from the first `enter` to the last `leave`, in whatever order those come."""
 

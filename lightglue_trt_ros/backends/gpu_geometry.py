@@ -78,8 +78,6 @@ class GpuGeometry:
                                self._scores[:total, 0].copy(), quantile, inliers, second_quantile, factor.tested_of(fitted))
 
 
-class DeviceLens(DeviceInput):
-    """The lens of a camera's frames; an ideal pinhole's at first."""
-
-    def __init__(self, cuda: Cuda) -> None:
-        super().__init__(cuda, (CONSTANTS,), np.float64, Lens(np.eye(3), np.zeros(0), IDEAL).constants, shared=True)
+def device_lens(cuda: Cuda) -> DeviceInput:
+    """The lens of a camera's frames; an ideal pinhole's until it is set."""
+    return DeviceInput(cuda, (CONSTANTS,), np.float64, Lens(np.eye(3), np.zeros(0), IDEAL).constants, shared=True)

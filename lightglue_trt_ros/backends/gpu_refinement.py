@@ -15,8 +15,8 @@ from ..core.refinement import Refined, levels_for, patches
 from ..core.types import Float32, Int32
 from ..networks.engine_tensors import KEYPOINTS
 from ..utils.errors import EngineError
-from .cuda import LANES, THREADS, WARPS, Addressed, Cuda, DeviceMask, DevicePointer
-from .gpu_geometry import DeviceLens
+from .cuda import LANES, THREADS, WARPS, Addressed, Cuda, DeviceInput, DevicePointer
+from .gpu_geometry import device_lens
 from .gpu_geometry import settings_of as geometry_settings
 from .tensorrt_engines import Slot
 
@@ -117,8 +117,8 @@ class Camera:
     def __init__(self, cuda: Cuda, engine: Size, size: Size, slots: range) -> None:
         self.size, self._cuda = size, cuda
         self.shapes = levels_for(size, unit_of(size, engine))
-        self.image, self.mask = cuda.staged(size, np.uint8, shared=True), DeviceMask(cuda, size, shared=True)
-        self.lens = DeviceLens(cuda)
+        self.image, self.lens = cuda.staged(size, np.uint8, shared=True), device_lens(cuda)
+        self.mask = DeviceInput(cuda, size, np.uint8, 1, shared=True)  # allows all until it is set
         rows, columns = resize_taps(size, engine)
         constants = [settings_of(size, engine), geometry_settings(size, engine), *rows, *columns]
         self._constants = [cuda.staged(values.shape, values.dtype, shared=True) for values in constants]

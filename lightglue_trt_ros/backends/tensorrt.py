@@ -26,7 +26,7 @@ from ..core.score_calibration import UNCALIBRATED, ScoreCalibration
 from ..core.types import NOT_FINITE, Features, Float32, Int32, Matches, Thresholds, UInt8
 from ..networks import engine_tensors as names
 from ..utils.errors import EngineError, clear_frames
-from .cuda import Addressed, Cuda, DeviceMask, Graph, Staged
+from .cuda import Addressed, Cuda, DeviceInput, Graph, Staged
 from .gpu_geometry import GpuGeometry
 from .gpu_refinement import Camera, GpuRefinement
 from .gpu_selection import GpuSelection
@@ -240,7 +240,7 @@ class TensorRTBackend:
         shapes = (self._extractor.tensor(name)[0] for name in self._maps)
         self._selection = GpuSelection(cuda, self.spec, channels, dtype, *shapes)
         self._image = cuda.staged(*self._extractor.tensor('image'))
-        self._mask = DeviceMask(cuda, self._image.array.shape)
+        self._mask = DeviceInput(cuda, self._image.array.shape, np.uint8, 1)
         self.select_camera(0)
         self._marks = {name: cuda.event(timing=True) for name in ('extract', 'extracted', 'match', 'matched', 'place', 'placed')}
         self._graphs: dict[Key, Graph | None] = {}

@@ -16,7 +16,7 @@ from ..utils.console import progress
 from ..utils.errors import LightglueTrtError, WeightsError
 
 
-@command('fetch_weights', interrupted='interrupted; what has come is kept, and the next run goes on from there')
+@command('fetch_weights')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when every model that was asked for is there, whole and sound."""
     parser = argparse.ArgumentParser(prog='fetch_weights', description=__doc__)

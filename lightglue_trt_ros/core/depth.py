@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..utils.errors import FrameError
 from ..utils.limits import decode_image
 from .cameras import Intrinsics, normalised
+from .images import check_image
 from .types import Float32
 
 NOISE = 0.0025  # 1 / metre: standard deviation of z over z squared, of structured light and stereo depth cameras
@@ -61,9 +62,7 @@ def depth_from_image(msg: Any, per_metre: float | None = None) -> tuple[NDArray[
     if kind is None:
         raise FrameError(f'its encoding is {msg.encoding!r:.60}: depth is 16UC1 in millimetres or 32FC1 in metres (REP 118)')
     form = np.dtype(('>' if msg.is_bigendian else '<') + kind[0])
-    if min(msg.height, msg.width) < 1 or msg.step < msg.width * form.itemsize or len(msg.data) != msg.step * msg.height:
-        raise FrameError(f'it has {msg.width}x{msg.height} pixels of {msg.encoding}, step {msg.step}, and {len(msg.data)} bytes, '
-                         f'which do not fit, step x height is {msg.step * msg.height}: check the camera driver')
+    check_image(msg, form.itemsize)
     unit_m = 1 / per_metre if per_metre else kind[1]
     return _checked(np.ndarray((msg.height, msg.width), form, msg.data, 0, (msg.step, form.itemsize)), unit_m)
 

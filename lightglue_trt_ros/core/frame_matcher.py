@@ -5,59 +5,29 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
 
 from ..utils.errors import FrameError
-from .backend import Backend, RefiningBackend, refining_backend
+from .backend import Backend, refining_backend
 from .cameras import Intrinsics, StereoRig
 from .config import MatcherConfig
-from .correspondences import Correspondences, Sought, correspond
+from .correspondences import Correspondences, Sought
 from .depth import DepthImage, locate
 from .depth_zero import DepthZero, enough, is_sure
-from .geometry import Size, resize_gray, size_of, size_text, to_original, unit_of
+from .frame_pair import TrackedFrame, TrackedPair
+from .geometry import resize_gray, size_of, size_text, unit_of
 from .keyframes import Keyframes, match_keyframes
 from .masks import Mask
-from .refinement import Pyramid, Refined, refine_points, unrefined
+from .refinement import Pyramid
 from .refinement.variance_factor import VarianceFactor
 from .static_points import Judged, StaticPoints
 from .stereo import RightImage, check_epipolar
 from .timing import Stopwatch
 from .track_propagation import MAX_SIGMA_PX
 from .tracks import TrackCounter, Tracks
-from .types import Features, Float32, FrameMatches, Matches, Rows, Thresholds, UInt8, largest_sigmas
-
-
-@dataclass
-class _Frame:
-    """A frame that later ones may be matched with: its features stay in the backend."""
-
-    stamp: float
-    size: Size
-    engine: Size  # of the image that the features are of
-    features: Features
-    tracks: Tracks
-    mask: Mask | None
-    pyramid: Pyramid | None  # None without refinement, or where the backend has the image
-    in_backend: bool  # whether the backend has the image for refinement
-
-    @cached_property
-    def points(self) -> Float32:
-        """(K + C, 2) pixels of the image: keypoints, refined where matched, then propagated points. On a GPU this may wait."""
-        return to_original(self.features.keypoints, self.engine, self.size)
-
-    @property
-    def unit(self) -> float:
-        """Pixels of the image to one of the engine's."""
-        return unit_of(self.size, self.engine)
-
-    @property
-    def can_be_refined(self) -> bool:
-        """Whether the image is kept for refinement."""
-        return self.pyramid is not None or self.in_backend
+from .types import FrameMatches, Matches, Rows, Thresholds, UInt8, largest_sigmas
 
 
 class _Found(NamedTuple):
@@ -83,8 +53,8 @@ class FrameMatcher:
         self.backend, self.config = backend, config
         self.last_reset = ''  # reason of the last reset; empty before the first
         self.resets = 0
-        self._reference: _Frame | None = None
-        self._between: _Frame | None = None  # of the other kind, where two kinds of frames alternate
+        self._reference: TrackedFrame | None = None
+        self._between: TrackedFrame | None = None  # of the other kind, where two kinds of frames alternate
         self._last_stamp: float | None = None
         self._counter = counter or TrackCounter()
         self._variance_factor = VarianceFactor()
@@ -137,9 +107,9 @@ class FrameMatcher:
         if right is not None:  # before the host waits for matches: a GPU goes on meanwhile
             right_frame = self._extract(right.image, stamp, Stopwatch(), of_right=True)
             clock.lap('extract right')
-        matches, rows, of_reference, judged = self._match(reference, current, clock)
+        matches, rows, of_reference, judged = self._match(TrackedPair(self.backend, reference, current), clock)
         if right is not None and right_frame is not None:
-            matches = self._match_right(matches, current, right_frame, right.rig, rows)
+            matches = self._match_right(matches, TrackedPair(self.backend, current, right_frame), right.rig, rows)
             clock.lap('match right')
         if callable(depth):
             depth = depth()
@@ -200,31 +170,38 @@ class FrameMatcher:
                     self.reset(f'the calibration changed from {before} to {camera}')
             self._camera, self._variance_factor = camera, VarianceFactor()
 
-    def _extract(self, image: UInt8, stamp: float, clock: Stopwatch, mask: Mask | None = None, of_right: bool = False) -> _Frame:
+    def _extract(self, image: UInt8, stamp: float, clock: Stopwatch, mask: Mask | None = None, *,
+                 of_right: bool = False) -> TrackedFrame:
         """Extract features, and keep the image for refinement: in the backend where that refines, else as a pyramid."""
         refine, pyramid, spec, size = self.config.refinement != 'none', None, self.backend.spec, size_of(image)
+        refiner = self._refiner if refine else None
         allowed = None if mask is None else mask.grown(spec.size, self.config.mask_margin)
         if not of_right:
             allowed = self.static_points.pattern.allowed(allowed)
-        if refine and self._refiner is not None:
-            features = self._refiner.extract_frame(image, allowed)
+        if refiner is not None:
+            features = refiner.extract_frame(image, allowed)
         else:
             resized = resize_gray(image, spec.size)
             pyramid = Pyramid(image, unit_of(size, spec.size)) if refine else None
             clock.lap('resize')
             features = self.backend.extract(resized, allowed)
         clock.lap('extract')
-        return _Frame(stamp, size, spec.size, features, Tracks.empty(spec.max_keypoints), mask, pyramid, refine and pyramid is None)
+        return TrackedFrame(stamp, size, spec.size, features, Tracks.empty(spec.max_keypoints), mask, pyramid, refiner)
 
-    def _match(self, reference: _Frame, current: _Frame, clock: Stopwatch) -> tuple[FrameMatches, Rows, Tracks, Judged]:
+    def _match(self, pair: TrackedPair, clock: Stopwatch) -> tuple[FrameMatches, Rows, Tracks, Judged]:
         """Match, refine, propagate. Returns M matches, their rows (M,) in the current frame, and what is kept when it is used.
 
         That is the reference's tracks, and what the static points judged.
         """
+        reference, current = pair.reference, pair.current
         sought = Sought(reference.points, reference.tracks.may_miss(self.config.carry_frames), current.mask,
                         self._variance_factor.fit_limit, self._camera)
-        found, refused = self._find_at_zero(reference, current, sought, clock) if self._tries_zero() else (None, '')
-        answer, correspondences, judged = found or self._find(reference, current, sought, self._thresholds, clock)
+        found, refused = self._find_at_zero(pair, sought, clock)
+        if found is None:
+            tried = pair.match(self._thresholds, sought)
+            clock.lap('match')
+            found = self._complete(pair, sought, *tried, clock)
+        answer, correspondences, judged = found
         if judged.foreign is not None and self.config.static_points != 'keep':
             correspondences = correspondences.without(judged.foreign)
         rows, next_rows = correspondences.rows, correspondences.next_rows
@@ -242,78 +219,49 @@ class FrameMatcher:
             clock.laps, answer.layers, '; '.join(filter(None, (refused, answer.note))))
         return matches, next_rows, of_reference, judged
 
-    def _find(self, reference: _Frame, current: _Frame, sought: Sought, thresholds: Thresholds, clock: Stopwatch) -> _Found:
-        """Match by the layers that the pair needs."""
-        answer, correspondences = self._answer(reference, current, sought, thresholds)
-        clock.lap('match')
-        return self._complete(reference, current, sought, answer, correspondences, clock)
-
-    def _find_at_zero(self, reference: _Frame, current: _Frame, sought: Sought, clock: Stopwatch) -> tuple[_Found | None, str]:
-        """Match before the first layer; where that is not enough None, and the note of its answer.
+    def _find_at_zero(self, pair: TrackedPair, sought: Sought, clock: Stopwatch) -> tuple[_Found | None, str]:
+        """Match before the first layer; None where that is not tried or not enough, and the note of its answer then.
 
         The fit may be an unlikely one: it is not tried again from samples, which takes long, as its few inliers refuse it.
         """
+        if not (self.backend.early_exits.at_zero and self.config.depth_confidence >= 0 and self._depth_zero.due()):
+            return None, ''
         found, thresholds = None, self.config.thresholds_at_zero(self.backend.score_calibration)
         sought = sought._replace(fit_limit=math.inf)
-        answer, correspondences = self._answer(reference, current, sought, thresholds)
+        answer, correspondences = pair.match(thresholds, sought)
         clock.lap('match')
-        valid0, valid1 = (frame.features.scores > thresholds.detection for frame in (reference, current))
+        valid0, valid1 = (frame.features.scores > thresholds.detection for frame in (pair.reference, pair.current))
         numbers = int(np.count_nonzero(valid0)), int(np.count_nonzero(valid1))
         if enough(int(np.count_nonzero(answer.indices >= 0)), numbers, len(answer.indices)):
-            found = self._complete(reference, current, sought, answer, correspondences, clock)
-            keypoints = reference.points[:len(valid0)][valid0]
-            found = found if is_sure(found.correspondences, found.judged.foreign, keypoints, current.size) else None
+            found = self._complete(pair, sought, answer, correspondences, clock)
+            keypoints = pair.reference.points[:len(valid0)][valid0]
+            found = found if is_sure(found.correspondences, found.judged.foreign, keypoints, pair.current.size) else None
         self._depth_zero.learn(found is not None)
         return found, '' if found else answer.note
 
-    def _tries_zero(self) -> bool:
-        """Whether the next pair may need no layer."""
-        return self.backend.early_exits.at_zero and self.config.depth_confidence >= 0 and self._depth_zero.due()
-
-    def _answer(self, reference: _Frame, current: _Frame, sought: Sought,
-                thresholds: Thresholds) -> tuple[Matches, Correspondences | None]:
-        """Matches, and correspondences where the backend finds them."""
-        refiner, features = self._refiner_of(reference, current), (reference.features, current.features)
-        if refiner is not None:
-            return refiner.correspond(*features, thresholds, sought)
-        return self.backend.match(*features, thresholds), None
-
-    def _complete(self, reference: _Frame, current: _Frame, sought: Sought, answer: Matches,
-                  correspondences: Correspondences | None, clock: Stopwatch) -> _Found:
+    def _complete(self, pair: TrackedPair, sought: Sought, answer: Matches, correspondences: Correspondences | None,
+                  clock: Stopwatch) -> _Found:
         """Correspondences by the host, where the backend has found none, and what stands still among them."""
         if correspondences is None:
-            refiner, features = self._refiner_of(reference, current), (reference.features, current.features)
-            answer = answer.finite(reference.points, current.points)
-            refined = None if refiner is None else refiner.refine(*features, answer.indices, reference.points)
-            correspondences = correspond(sought, answer, current.points, current.size, current.unit,
-                                         partial(self._refine, reference, current, refined))
-        if current.can_be_refined:
+            answer, correspondences = pair.correspond(answer, sought)
+        if pair.current.can_be_refined:
             clock.lap('place')
         if self.config.reference == 'keyframe':  # the rows before are always its own
             self.static_points.forget_tracks()
         judged = self.static_points.judge(correspondences.rows, correspondences.next_rows, correspondences.reference_points,
-                                          correspondences.points, current.size, current.unit)
+                                          correspondences.points, pair.current.size, pair.current.unit)
         return _Found(answer, correspondences, judged)
 
-    def _match_right(self, matches: FrameMatches, left: _Frame, right: _Frame, rig: StereoRig, rows: Rows) -> FrameMatches:
+    def _match_right(self, matches: FrameMatches, pair: TrackedPair, rig: StereoRig, rows: Rows) -> FrameMatches:
         """Find the left frame's matches, whose points are its `rows` (M,), in the right image.
 
-        Unmatched points are searched where the matches around them went; they need the covariances of propagated points.
+        Unmatched points need the covariances of propagated points.
         """
-        refiner, features, device_refined = self._refiner_of(left, right), (left.features, right.features), None
-        if refiner is not None:
-            answer, device_refined = refiner.match_and_refine(*features, self._thresholds, left.points)
-        else:
-            answer = self.backend.match(*features, self._thresholds)
-        answer = answer.finite(left.points, right.points)
-        right_rows, unit = answer.indices[np.minimum(rows, len(answer.indices) - 1)], max(1.0, left.unit)
-        matched = (rows < len(answer.indices)) & (right_rows >= 0)
-        points = np.full((len(rows), 2), np.nan, np.float32)
-        points[matched] = right.points[right_rows[matched]]
-        refined = self._refine(left, right, device_refined, rows, points)
-        accepted = matched | (largest_sigmas(refined.covariances) < MAX_SIGMA_PX * unit)
+        left, unit = pair.reference.points, max(1.0, pair.reference.unit)
+        points, refined = pair.matched_and_refined(rows, self._thresholds)
+        accepted = np.isfinite(points).all(axis=1) | (largest_sigmas(refined.covariances) < MAX_SIGMA_PX * unit)
         covariances = refined.covariances * np.float32(self._variance_factor.value)
-        stereo = check_epipolar(rig, left.points[rows], np.where(accepted[:, None], refined.points, points), covariances, unit)
+        stereo = check_epipolar(rig, left[rows], np.where(accepted[:, None], refined.points, points), covariances, unit)
         note = '; '.join(filter(None, (matches.note, stereo.note)))
         return dataclasses.replace(matches, right_keypoints=stereo.points, note=note, **stereo.positions._asdict())
 
@@ -321,26 +269,7 @@ class FrameMatcher:
     def _thresholds(self) -> Thresholds:
         return self.config.thresholds(self.backend.score_calibration)
 
-    def _refiner_of(self, reference: _Frame, current: _Frame) -> RefiningBackend | None:
-        """The backend, where it has both images."""
-        return self._refiner if reference.in_backend and current.in_backend else None
-
-    def _refine(self, reference: _Frame, current: _Frame, device_refined: Refined | None, rows: Rows,
-                points: Float32) -> Refined:
-        """Refine the reference's points `rows` (N,), matched at `points` (N, 2) of the current frame, NaN where unmatched.
-
-        Without images, or without any match, the points stay as they are. `device_refined` has all rows if the backend refined.
-        """
-        if device_refined is not None:
-            return device_refined.take(rows)
-        matched = np.isfinite(points).all(axis=1)
-        if reference.pyramid is None or current.pyramid is None or not matched.any():
-            return Refined(points, unrefined(len(points), current.unit))
-        order = np.argsort(~matched, kind='stable')  # matched points first
-        refined = refine_points(reference.pyramid, current.pyramid, reference.points.take(rows[order], axis=0), points[matched])
-        return refined.take(np.argsort(order))
-
-    def _take(self, current: _Frame) -> None:
+    def _take(self, current: TrackedFrame) -> None:
         """The frame is the next one's reference, or where two kinds of frames alternate, of the one after that."""
         if self.config.reference == 'alternate':
             self._reference, self._between = self._between, current
@@ -348,7 +277,7 @@ class FrameMatcher:
         else:
             self._reference, self._between = current, None
 
-    def _is_next_reference(self, reference: _Frame, current: _Frame, matches: FrameMatches) -> bool:
+    def _is_next_reference(self, reference: TrackedFrame, current: TrackedFrame, matches: FrameMatches) -> bool:
         """Whether the current frame becomes the reference, by all its matches, published or not."""
         if self.config.reference != 'keyframe' or (current.can_be_refined and not reference.can_be_refined):
             return True

@@ -71,9 +71,10 @@ def gray_from_image(msg: Any, bits: int = 16) -> UInt8:
     Raises ImageEncodingError when the encoding is unknown or size, step and data do not fit each other.
     """
     layout = _LAYOUTS.get(msg.encoding)
-    _check_image(msg, layout or _Layout())
     if layout is None:
+        check_image(msg)
         return _through_cv_bridge(msg)
+    check_image(msg, layout.pixel_bytes, layout.chroma_rows)
     shape = (msg.height, msg.width, layout.channels)
     strides = (msg.step, layout.pixel_bytes, layout.sample_bytes)
     if layout.sample_bytes == 2 and bits != 16:
@@ -140,7 +141,7 @@ def largest_16_bit_sample(msg: Any) -> int | None:
     if layout is None or layout.sample_bytes != 2:
         return None
     try:
-        _check_image(msg, layout)
+        check_image(msg, layout.pixel_bytes)
     except ImageEncodingError:
         return None
     shape, strides = (msg.height, msg.width, layout.channels), (msg.step, layout.pixel_bytes, layout.sample_bytes)
@@ -168,15 +169,15 @@ def fill_image(msg: Any, image: UInt8, encoding: str) -> Any:
     return msg
 
 
-def _check_image(msg: Any, layout: _Layout) -> None:
-    """Raise ImageEncodingError unless the message holds the rows that it declares."""
+def check_image(msg: Any, pixel_bytes: int = 1, chroma_rows: float = 0.0) -> None:
+    """Raise ImageEncodingError unless an Image holds the rows that it declares; `chroma_rows` are of chroma, for one of luma."""
     what = f'image {msg.width}x{msg.height} {msg.encoding!r:.60}, step {msg.step}, {len(msg.data)} bytes'
     if msg.width < 1 or msg.height < 1:
         raise ImageEncodingError(f'{what}: it has no pixels; check the camera driver')
-    if msg.step < msg.width * layout.pixel_bytes:
-        raise ImageEncodingError(f'{what}: one row needs {msg.width * layout.pixel_bytes} bytes, more than step; '
+    if msg.step < msg.width * pixel_bytes:
+        raise ImageEncodingError(f'{what}: one row needs {msg.width * pixel_bytes} bytes, more than step; '
                                  'the driver must set step to the full row length in bytes, padding included')
-    rows = msg.height + math.ceil(layout.chroma_rows * msg.height)
+    rows = msg.height + math.ceil(chroma_rows * msg.height)
     missing = msg.step * rows - len(msg.data)
     if missing < 0:  # cv_bridge refuses it: rows or planes are longer than the message says, and the picture would be sheared
         raise ImageEncodingError(f'{what}: there are {-missing} bytes more than step x {rows} rows, {msg.step * rows}; '

@@ -13,10 +13,13 @@ from ..utils.errors import FrameError
 from .backend import Backend
 from .cameras import Intrinsics
 from .config import MatcherConfig
+from .correspondences import Sought
 from .depth import DepthImage, locate
-from .geometry import size_of, unit_of
-from .refinement import Pyramid, Refined, refine_points, unrefined
+from .frame_pair import TrackedFrame, TrackedPair
+from .geometry import Size, size_of, unit_of
+from .refinement import Pyramid, unrefined
 from .refinement.variance_factor import VarianceFactor
+from .tracks import Tracks
 from .types import Float32, FrameMatches, KeptFeatures, Rows, UInt8, UInt32
 
 NO_TRACK = 2**32 - 1  # track id of a keypoint that was never matched
@@ -36,14 +39,17 @@ class Keyframe:
     camera: Intrinsics | None = None  # None: unknown
 
     @property
-    def scores(self) -> Float32:
-        """(K,) of the extractor."""
-        return self.features.scores
-
-    @property
     def descriptors(self) -> NDArray[Any]:
         """(K, 256) float16, unit length."""
         return np.asarray(self.features.descriptors, np.float16)
+
+    def frame(self, engine: Size, refine: bool) -> TrackedFrame:
+        """As it is matched, by features of images of the size `engine`; with its image to `refine` by."""
+        size = size_of(self.image)
+        frame = TrackedFrame(self.stamp, size, engine, self.features, Tracks.empty(0),
+                      pyramid=Pyramid(self.image, unit_of(size, engine)) if refine else None)
+        frame.points = self.keypoints
+        return frame
 
 
 class Keyframes:
@@ -95,23 +101,16 @@ class Keyframes:
 
 def match_keyframes(backend: Backend, config: MatcherConfig, reference: Keyframe, current: Keyframe) -> FrameMatches:
     """Matches of two keyframes, refined on the host: no image is extracted. Raises EngineError."""
-    answer = backend.match(reference.features, current.features, config.thresholds(backend.score_calibration))
-    calibration = backend.score_calibration.after(answer.layers)
-    answer = answer.finite(reference.keypoints, current.keypoints)
-    rows = np.flatnonzero(answer.indices >= 0)
-    current_rows = answer.indices.take(rows).astype(np.intp)
-    before, points, scores = reference.keypoints[rows], current.keypoints[current_rows], answer.scores[rows]
-    unit = max(1.0, unit_of(size_of(current.image), backend.spec.size))
-    if config.refinement == 'none' or reference.image.shape != current.image.shape:
-        refined = Refined(points, unrefined(len(points), unit))
-    else:
-        refined = refine_points(Pyramid(reference.image, unit), Pyramid(current.image, unit), before, points)
-        refined = refined.with_fallback(points, unit)
-    refined = refined.with_doubt(scores)
-    camera = current.camera if current.camera is reference.camera else None
-    factor = VarianceFactor().update(before, refined.points, refined.covariances, unit, camera)
+    refine, factor = config.refinement != 'none' and reference.image.shape == current.image.shape, VarianceFactor()
+    pair = TrackedPair(backend, *(each.frame(backend.spec.size, refine) for each in (reference, current)))
+    sought = Sought(reference.keypoints, np.zeros(len(reference.keypoints), np.bool_), None, factor.fit_limit,
+                    current.camera if current.camera is reference.camera else None)
+    answer, found = pair.correspond(backend.match(reference.features, current.features,
+                                                  config.thresholds(backend.score_calibration)), sought)
+    factor.add(found.quantile, found.inliers, found.second_quantile)
+    rows = found.next_rows
     return FrameMatches(
-        current.stamp, reference.stamp, refined.points, before, calibration.probability(scores), current.track_ids[current_rows],
-        np.full(len(rows), 2, np.uint32), refined.covariances * np.float32(factor), np.zeros(len(rows), np.uint8),
-        layers=answer.layers, note=answer.note, image_size=size_of(current.image), xyz=current.xyz[current_rows],
-        sigma_z=current.sigma_z[current_rows])
+        current.stamp, reference.stamp, found.points, found.reference_points,
+        backend.score_calibration.after(answer.layers).probability(found.scores), current.track_ids[rows],
+        np.full(len(rows), 2, np.uint32), found.covariances * np.float32(factor.value), np.zeros(len(rows), np.uint8),
+        layers=answer.layers, note=answer.note, image_size=pair.current.size, xyz=current.xyz[rows], sigma_z=current.sigma_z[rows])

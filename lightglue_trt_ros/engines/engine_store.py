@@ -21,19 +21,7 @@ from typing import Any, TypeVar
 
 from ..utils.errors import EngineError, EngineMismatchError
 from ..utils.files import locked
-from .manifest import (
-    CALIBRATION,
-    ENGINES,
-    FAILED,
-    MANIFEST,
-    NOUNS,
-    TENSORS,
-    TIMING_CACHE,
-    Artifact,
-    Identity,
-    ReplacedError,
-    graphs_of,
-)
+from .manifest import CALIBRATION, ENGINES, FAILED, MANIFEST, NOUNS, TENSORS, TIMING_CACHE, Artifact, Identity, graphs_of
 
 Content = TypeVar('Content')
 logger = logging.getLogger(__name__)
@@ -76,8 +64,11 @@ def read_artifact(engine_dir: Path, wanted: Identity, read: Callable[[Artifact],
     """`open_artifact`, and what `read` reads of it: of a successor where one takes its place meanwhile. Raises EngineError."""
     while True:
         artifact = open_artifact(engine_dir, wanted)
-        with suppress(ReplacedError):
+        try:
             return artifact, read(artifact)
+        except EngineError:
+            if open_artifact(engine_dir, wanted) == artifact:
+                raise
 
 
 @dataclass

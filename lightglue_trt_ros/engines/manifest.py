@@ -38,10 +38,6 @@ _OF_THE_MAKER = ('gpu', 'multiprocessors', 'calibration_sha256')  # where an art
 _IDENTITY_TYPES = {'int': int, 'str': str, 'tuple[int, ...]': list, 'dict[str, str]': dict}
 
 
-class ReplacedError(EngineError):
-    """Files of an artifact were read while a successor took its place."""
-
-
 @dataclass(frozen=True)
 class Identity:
     """Properties in which an artifact must equal the wanted one; what the latter leaves empty may be anything.
@@ -209,16 +205,14 @@ class Artifact:
         return cls.of_json(path, (path / MANIFEST).read_text(encoding='utf-8'))
 
     def read(self, name: str) -> bytes:
-        """One of its files, its checksum compared. Raises EngineError, ReplacedError where another artifact lies there now."""
+        """One of its files, its checksum compared. Raises EngineError."""
         path = self.path / name
         again = f'; make it again:\n{self.identity.command(self.path.parent)}'
         try:
             data = path.read_bytes()
         except OSError as error:
-            self._check_still_there()
             raise EngineError(f'{path} cannot be read ({error.strerror})', again) from error
         if (actual := hashlib.sha256(data).hexdigest()) != self.files[name]:
-            self._check_still_there()
             raise EngineError(f'{path} is damaged: {len(data)} bytes of sha256 {actual} where the manifest has '
                               f'{self.files[name]}', again)
         return data
@@ -237,15 +231,6 @@ class Artifact:
     def calibration(self) -> Calibration:
         """Of a calibration. Raises EngineError."""
         return Calibration.of_content(self.read(TENSORS))
-
-    def _check_still_there(self) -> None:
-        place = self.path.with_name(self.identity.name)  # of a retired one, that of its successor
-        try:
-            replaced = Artifact.of_folder(place).files != self.files or self.path != place
-        except (OSError, ValueError):
-            replaced = self.path == place
-        if replaced:
-            raise ReplacedError(f'{self.path} was replaced while it was read: try again')
 
 
 def engine_dir_of(setting: str = '') -> Path:

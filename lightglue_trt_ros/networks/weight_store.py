@@ -1,7 +1,6 @@
 """Weights that are fetched: where they come from, how they are downloaded, converted, kept and checked.
 
-They are kept as `weights` writes them. Every source file is pinned by its sha256. Loading never touches the network; `fetch` does,
-with the standard library: pooch cannot resume a download.
+They are kept as `weights` writes them. Every source file is pinned by its sha256. Loading never touches the network; `fetch` does.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
 
 from ..utils.errors import WeightsError
 from ..utils.files import locked, write_whole
@@ -29,7 +27,6 @@ FETCH_COMMAND = 'ros2 run lightglue_trt_ros fetch_weights'
 Progress = Callable[[int, int], None]  # (bytes there, bytes in all)
 
 TIMEOUT_S = 10.0
-RETRIES = 2  # after a connection that brought something and broke; one that brings nothing is not tried again
 _CHUNK = 1 << 18
 
 
@@ -125,16 +122,15 @@ def fetch(name: str, force: bool = False, progress: Progress = lambda done, tota
                     lambda: logger.info(f'waiting for another process that fetches into {folder}')):
             if os.path.isfile(converted) and not force:  # another process was at it
                 return load_weights(name, cache).path
-            by_hand = os.path.isfile(original) and not (
-                force and hashlib.sha256(original.read_bytes()).hexdigest() != source.sha256)
-            if not by_hand:
+            if os.path.isfile(original) and not (force and hashlib.sha256(original.read_bytes()).hexdigest() != source.sha256):
+                tensors = _read_original(source, original)
+            else:
                 try:
-                    download(source.url, original, source.size, source.sha256, progress)
+                    data = download(source.url, source.size, source.sha256, progress)
                 except WeightsError as error:
                     raise WeightsError(f'{error}\nWithout this download, {_by_hand(source, original)}') from error
-            write_whole(converted, _serialize(source, _read_original(source, original)))
-            if not by_hand:
-                original.unlink()
+                tensors = _tensors(data, source.url)
+            write_whole(converted, _serialize(source, tensors))
     except OSError as error:
         raise WeightsError(f'the cache {folder} cannot be written ({error.strerror or error}): '
                            f'set {CACHE_VARIABLE} to a directory that can') from error
@@ -160,9 +156,13 @@ def _by_hand(source: Source, original: Path) -> str:
 def _read_original(source: Source, path: Path) -> Tensors:
     data = read_file(path)
     check_sha256(data, source.sha256, str(path), f'replace it, or run `{FETCH_COMMAND} {source.model} --force`')
+    return _tensors(data, str(path))
+
+
+def _tensors(data: bytes, where: str) -> Tensors:
     # The official LightGlue checkpoint numbers its layers the other way round: self_attn.0.… is transformers.0.self_attn.…
     return {re.sub(r'^(self_attn|cross_attn)\.(\d+)\.', r'transformers.\2.\1.', name): tensor
-            for name, tensor in read_torch(data, str(path)).items()}
+            for name, tensor in read_torch(data, where).items()}
 
 
 def _read_converted(source: Source, path: Path) -> Tensors:
@@ -183,93 +183,30 @@ def _serialize(source: Source, tensors: Tensors) -> bytes:
     return serialize(tensors, {'licence': source.licence, 'name': source.name, 'source_sha256': source.sha256})
 
 
-class _NetworkError(Exception):
-    """Sets the network's failures apart from the disk's: both are OSError."""
-
-
-def check_sha256(data: bytes, sha256: str, what: str, advice: str) -> None:
+def check_sha256(data: bytes | bytearray, sha256: str, what: str, advice: str) -> None:
     """Raise WeightsError, with both checksums, unless `data` has the checksum `sha256` (hexadecimal)."""
     actual = hashlib.sha256(data).hexdigest()
     if actual != sha256:
         raise WeightsError(f'{what} has sha256 {actual} where {sha256} is expected: {advice}')
 
 
-def download(url: str, target: Path, size: int, sha256: str, progress: Progress) -> None:
-    """Fetch `url` into `target`, which appears only when it is complete and its checksum is right.
-
-    What has come so far lies in `target`.part, and another call goes on from there (HTTP range requests, RFC 9110 section 14;
-    from the beginning where the server ignores them). Raises WeightsError when the network or the server fails, the bytes are
-    not the expected ones (the .part is then removed); OSError when the disk fails. One at a time: see `alone`.
-    """
-    part = target.with_name(target.name + '.part')
-    part.parent.mkdir(parents=True, exist_ok=True)
+def download(url: str, size: int, sha256: str, progress: Progress) -> bytes:
+    """What `url` sends. Raises WeightsError when the network or the server fails, or the bytes are not the expected ones."""
+    request = urllib.request.Request(url, headers={'User-Agent': 'lightglue_trt_ros', 'Accept-Encoding': 'identity'})
+    data = bytearray()
     try:
-        with part.open('ab') as file:
-            _receive(url, file, size, progress)
-        try:
-            check_sha256(part.read_bytes(), sha256, f'what {url} sent', 'it was removed; fetch it again')
-        except WeightsError:
-            part.unlink()
-            raise
-        os.replace(part, target)
-    finally:
-        if part.exists() and not part.stat().st_size:
-            part.unlink()
-
-
-def _receive(url: str, file: IO[bytes], size: int, progress: Progress) -> None:
-    reason = ''
-    for _ in range(1 + RETRIES):
-        start = file.tell()
-        if start >= size:
-            return
-        try:
-            with _request(url, start) as response:
-                _check_range(url, response, start, size)
-                if response.status != http.client.PARTIAL_CONTENT:
-                    file.seek(0)
-                    file.truncate()
-                while file.tell() < size and (chunk := _read(response)):
-                    file.write(chunk)
-                    progress(file.tell(), size)
-            reason = 'the connection ended early'
-        except _NetworkError as error:
-            reason = str(error)
-        if file.tell() <= start:
-            break
-    if file.tell() < size:
-        kept = f'; {file.tell()} of {size} bytes are kept, and the next run goes on from there' if file.tell() else ''
-        raise WeightsError(f'{url}: {reason}{kept}')
-
-
-def _request(url: str, start: int) -> Any:
-    headers = {'User-Agent': 'lightglue_trt_ros', 'Accept-Encoding': 'identity'}
-    if start:
-        headers['Range'] = f'bytes={start}-'
-    try:
-        return urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT_S)
+        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as response:
+            total = response.headers.get('Content-Length', str(size))
+            if total != str(size):
+                raise WeightsError(f'{url} offers {total} bytes where {size} are expected: a proxy or login page may have answered')
+            while len(data) < size and (chunk := response.read1(_CHUNK)):
+                data += chunk
+                progress(len(data), size)
     except urllib.error.HTTPError as error:
-        if start and error.code == http.client.REQUESTED_RANGE_NOT_SATISFIABLE:
-            return _request(url, 0)
-        raise _NetworkError(f'HTTP {error.code} {error.reason}') from error
-    except urllib.error.URLError as error:
-        raise _NetworkError(str(error.reason)) from error
+        raise WeightsError(f'{url}: HTTP {error.code} {error.reason}') from error
     except (OSError, http.client.HTTPException) as error:
-        raise _NetworkError(str(error) or type(error).__name__) from error
-
-
-def _check_range(url: str, response: Any, start: int, size: int) -> None:
-    total = response.headers.get('Content-Length')
-    if response.status == http.client.PARTIAL_CONTENT:
-        span, _, total = response.headers.get('Content-Range', '').rpartition('/')
-        if not span.startswith(f'bytes {start}-'):
-            raise _NetworkError(f'the server answered the range {span!r} where byte {start} was asked for')
-    if total and total.isdigit() and int(total) != size:
-        raise WeightsError(f'{url} offers {total} bytes where {size} are expected: a proxy or login page may have answered')
-
-
-def _read(response: Any) -> bytes:
-    try:
-        return bytes(response.read1(_CHUNK))  # what is there: a stall loses nothing
-    except (OSError, http.client.HTTPException) as error:
-        raise _NetworkError(str(error) or type(error).__name__) from error
+        raise WeightsError(f'{url}: {getattr(error, "reason", error) or type(error).__name__}') from error
+    if len(data) < size:
+        raise WeightsError(f'{url}: the connection ended after {len(data)} of {size} bytes; fetch it again')
+    check_sha256(data, sha256, f'what {url} sent', 'fetch it again')
+    return bytes(data)

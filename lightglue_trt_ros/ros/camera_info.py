@@ -66,9 +66,8 @@ class CameraListener:
             for number, topic in enumerate(topics)]
         self.topic = ' or '.join(each.topic_name for each in self._subscriptions)
         self._infos: dict[str, _Heard] = {}  # newest of each frame_id, the newest of all last; replaced, never changed
-        self._read: tuple[_Heard, Size | None] | None = None  # that `_camera` or the refusal is of
-        self._camera: Intrinsics | None = None  # the same object as long as its values are the same
-        self._is_refused, self._words = False, ''  # that describe the camera, or say why it is refused
+        self._read: tuple[_Heard, Size | None, Intrinsics | None, str] | None = None  # what `_converted` gives for the first two
+        self._camera: Intrinsics | None = None  # the last one: the same object as long as its values are the same
         self._missing_since = math.inf  # monotonic seconds
         self._logged: Intrinsics | str | None = None  # the calibration, or the reason for none, of the last line
         self._line_times, self._problems = deque[float](maxlen=LINES), FadingLog(pause_s=0.0)
@@ -98,24 +97,28 @@ class CameraListener:
         if not infos:
             self._missing_since = min(self._missing_since, time.monotonic())
             missing = f'no CameraInfo on {self.topic}'
-            self._set_problem(f'{self._waiting} for a CameraInfo on {self.topic}' if self._waiting else missing, missing)
+            self.description = f'none: {missing}'
+            self.problem = f'{self._waiting} for a CameraInfo on {self.topic}' if self._waiting else missing
             if self._waiting and needed:
                 self._warn(self.problem)
             elif not self._waiting and time.monotonic() - self._missing_since > MISSING_S and self._is_due(missing):
                 self._node.get_logger().info(f'{missing}: matching goes on without the lens, see "Calibration" in '
                                              'docs/camera-setups.md')
             return None
-        heard = _of_frame(infos, frame_id)
+        # of that frame_id, or one that can be of it; without one any message counts
+        heard = infos.get(frame_id) or next((each for name, each in reversed(infos.items()) if same_frame(name, frame_id)), None)
         topic = self.topic if heard is None else heard.topic
         if heard is None:
             frames = ' and '.join(map(repr, infos))
             camera, words = None, (f'is of frame_id {frames}, the images are of {frame_id!r}: remap camera_info to the topic of '
                                    'this camera, or give both one frame_id')
         else:
-            camera, words = self._of_images(heard, size)
+            if self._read is None or self._read[0] is not heard or self._read[1] != size:
+                self._read = heard, size, *self._converted(heard, size)
+            camera, words = self._read[2:]
         if camera is None:
-            reason = f'CameraInfo on {topic} {words}'
-            self._set_problem(f'{self._waiting or "matching goes on without the lens"}: {reason}', reason)
+            self.description = f'none: CameraInfo on {topic} {words}'
+            self.problem = f'{self._waiting or "matching goes on without the lens"}: CameraInfo on {topic} {words}'
             self._warn(self.problem)
         else:
             self.problem, self.description = '', f'CameraInfo on {topic}, {words}'
@@ -123,27 +126,19 @@ class CameraListener:
                 self._node.get_logger().info(f'CameraInfo on {topic} is used from now on: {words}')
         return camera
 
-    def _of_images(self, heard: _Heard, size: Size | None) -> tuple[Intrinsics | None, str]:
-        """The camera that a message describes with its description, or None with why; converted once for each message and size."""
-        if self._read is None or self._read[0] is not heard or self._read[1] != size:
-            self._read, self._is_refused = (heard, size), True
-            try:
-                camera = intrinsics_of(heard.info, self._image_topic, size, heard.topic)
-                self._words = '; '.join(filter(None, (str(camera), camera.fold)))
-            except BagError as error:
-                self._words = f'is refused: {error}'
-            else:
-                if size is not None and (camera.height, camera.width) != size:
-                    # Nothing is scaled: a resized image and a cropped one have the same size and different intrinsics.
-                    self._words = (f'is for {camera.width}x{camera.height} pixels, the images have {size[1]}x{size[0]}; publish '
-                                   'the calibration of these images')
-                else:
-                    self._camera = self._camera if self._camera and self._camera.same_as(camera) else camera
-                    self._is_refused = False
-        return (None if self._is_refused else self._camera), self._words
-
-    def _set_problem(self, problem: str, reason: str) -> None:
-        self.problem, self.description = problem, f'none: {reason}'
+    def _converted(self, heard: _Heard, size: Size | None) -> tuple[Intrinsics | None, str]:
+        """The camera that a message describes with its description, or None with why."""
+        try:
+            camera = intrinsics_of(heard.info, self._image_topic, size, heard.topic)
+            words = '; '.join(filter(None, (str(camera), camera.fold)))
+        except BagError as error:
+            return None, f'is refused: {error}'
+        if size is not None and (camera.height, camera.width) != size:
+            # Nothing is scaled: a resized image and a cropped one have the same size and different intrinsics.
+            return None, (f'is for {camera.width}x{camera.height} pixels, the images have {size[1]}x{size[0]}; publish the '
+                          'calibration of these images')
+        self._camera = self._camera if self._camera and self._camera.same_as(camera) else camera
+        return self._camera, words
 
     def _on_info(self, data: bytes, number: int) -> None:
         values, topic = data[STAMP_ENDS:], self._subscriptions[number].topic_name
@@ -208,8 +203,3 @@ class RigListener:
     def problem(self) -> str:
         """Why there is no rig; empty: there is one."""
         return self.left.problem or self._right.problem or self._refused
-
-
-def _of_frame(infos: dict[str, _Heard], frame_id: str) -> _Heard | None:
-    """The newest message of a frame_id, or one that can be of it; without one any message counts."""
-    return infos.get(frame_id) or next((heard for name, heard in reversed(infos.items()) if same_frame(name, frame_id)), None)

@@ -80,11 +80,12 @@ def fill_keyframe(msg: Any, keyframe: Keyframe, least_score: float) -> Any:
 
     Padding, whose score is `least_score` at most, is left out.
     """
-    rows = np.flatnonzero(keyframe.scores > least_score)
+    scores = keyframe.features.scores
+    rows = np.flatnonzero(scores > least_score)
     points = np.zeros(len(rows), KEYFRAME_DTYPE)
     points['x'], points['y'], points['z'] = keyframe.xyz[rows].T
     points['u'], points['v'] = keyframe.keypoints[rows].T
-    points['score'], points['track_id'], points[_SIGMA] = keyframe.scores[rows], keyframe.track_ids[rows], keyframe.sigma_z[rows]
+    points['score'], points['track_id'], points[_SIGMA] = scores[rows], keyframe.track_ids[rows], keyframe.sigma_z[rows]
     points['descriptor'] = np.ascontiguousarray(keyframe.descriptors[rows]).view(np.uint16)
     return fill_points(msg, points, dense=False)
 

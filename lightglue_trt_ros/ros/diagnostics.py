@@ -16,7 +16,7 @@ from sensor_msgs.msg import CompressedImage
 
 from ..core.config import STRIDE, MatcherConfig
 from ..core.geometry import Size, fitting_size
-from ..core.image_check import ImageCheck, Untextured
+from ..core.image_check import ImageCheck
 from ..core.types import UInt8
 from ..utils.errors import ConfigError
 from ..utils.processes import fastdds_variable
@@ -86,18 +86,14 @@ def useless_images(check: ImageCheck, side: str = '') -> Verdict | None:
     `side` says which camera of a pair they are of.
     """
     which = f'{side} ' if side else ''
-    if (untextured := check.untextured) is not None:
-        return Verdict(WARN, f'the {which}images are {_without_texture(untextured)}')
+    if (image := check.untextured) is not None:
+        look = 'black' if image.mean < BLACK else 'white' if image.mean > WHITE else 'without texture'
+        return Verdict(WARN, f'the {which}images are {look}, with a mean gray value of {image.mean:.0f} of 255, and have '
+                       f"{image.matches} matches at most: check the lens cap, the exposure, the images' encoding and image_bits")
     if seconds := check.repeated_s:
         return Verdict(WARN, f'the {which}camera has sent the same picture for {seconds:.0f} s, under new stamps: restart its '
                        'driver, and check its cable or stream; a simulated camera that stands still needs noise')
     return None
-
-
-def _without_texture(image: Untextured) -> str:
-    look = 'black' if image.mean < BLACK else 'white' if image.mean > WHITE else 'without texture'
-    return (f'{look}, with a mean gray value of {image.mean:.0f} of 255, and have {image.matches} matches at most: '
-            "check the lens cap, the exposure, the images' encoding and image_bits")
 
 
 class Wanted(NamedTuple):

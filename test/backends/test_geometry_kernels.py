@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from support.cuda_threads import ThreadedCuda, array_of
 from support.emulated_kernels import run
 
-from lightglue_trt_ros.backends.cuda import KERNELS, DeviceMask
-from lightglue_trt_ros.backends.gpu_geometry import BLOCK, FIT, DeviceLens, GpuGeometry, settings_of
+from lightglue_trt_ros.backends.cuda import KERNELS, DeviceInput
+from lightglue_trt_ros.backends.gpu_geometry import BLOCK, FIT, GpuGeometry, device_lens, settings_of
 from lightglue_trt_ros.core.cameras import Intrinsics, undistort
 from lightglue_trt_ros.core.correspondences import Correspondences, Sought, correspond
 from lightglue_trt_ros.core.geometry import to_original, unit_of
@@ -63,9 +63,9 @@ class Pair(NamedTuple):
 
     def by_kernels(self, cuda: ThreadedCuda, mask: Mask | None, fit_limit: float) -> Correspondences | None:
         cuda.load_kernels('geometry')
-        geometry, uploaded = GpuGeometry(cuda, COUNT), DeviceMask(cuda, self.size)
+        geometry, uploaded = GpuGeometry(cuda, COUNT), DeviceInput(cuda, self.size, np.uint8, 1)
         uploaded.set(None if mask is None else mask.resized(self.size))
-        lens = DeviceLens(cuda)
+        lens = device_lens(cuda)
         lens.set(None if self.camera is None else self.camera.lens.constants)
         geometry.enqueue(settings_of(self.size, ENGINE), lens.staged, uploaded.staged, self.points, self.searched.astype(np.uint8),
                          *self[3:8])
@@ -175,7 +175,7 @@ def test_pixels_are_undistorted_as_on_the_host(lens):
     pixels = rng.uniform(-200, (840, 680), (4000, 2)).astype(np.float32)
     pixels[:2] = [[np.nan, 3], [320, 240]]
     cuda.load_kernels('geometry')
-    uploaded, points, again, slopes = DeviceLens(cuda), *(cuda.device((4000, width), np.float32) for width in (2, 2, 4))
+    uploaded, points, again, slopes = device_lens(cuda), *(cuda.device((4000, width), np.float32) for width in (2, 2, 4))
     uploaded.set(camera.lens.constants)
     cuda.launch('straighten', 1, (1, 1), uploaded.staged, pixels, np.ones(4000, np.uint8), np.full(4000, -1, np.int32), pixels,
                 2000, 4000, points, again, slopes)
@@ -223,12 +223,12 @@ def test_points_in_masked_places_do_not_continue():
 def test_the_mask_of_each_frame_holds():
     case, cuda = pair(0), OneThread()
     cuda.load_kernels('geometry')
-    geometry, uploaded = GpuGeometry(cuda, COUNT), DeviceMask(cuda, case.size)
+    geometry, uploaded = GpuGeometry(cuda, COUNT), DeviceInput(cuda, case.size, np.uint8, 1)
     everywhere, nowhere = (np.full(case.size, value, np.uint8) for value in (1, 0))
     counts = []
     for mask in (everywhere, nowhere, everywhere, None, nowhere, None):
         uploaded.set(mask)
-        geometry.enqueue(settings_of(case.size, ENGINE), DeviceLens(cuda).staged, uploaded.staged, case.points,
+        geometry.enqueue(settings_of(case.size, ENGINE), device_lens(cuda).staged, uploaded.staged, case.points,
                          case.searched.astype(np.uint8), *case[3:8])
         counts.append(len(geometry.correspondences(ALL).rows) - geometry.correspondences(ALL).matched)
     assert counts == [counts[0], 0, counts[0], counts[0], 0, counts[0]]
@@ -238,9 +238,9 @@ def test_the_mask_of_each_frame_holds():
 def test_correspondences_stay_when_the_next_frame_comes():
     case, cuda = pair(0), OneThread()
     cuda.load_kernels('geometry')
-    geometry, uploaded = GpuGeometry(cuda, COUNT), DeviceMask(cuda, case.size)
+    geometry, uploaded = GpuGeometry(cuda, COUNT), DeviceInput(cuda, case.size, np.uint8, 1)
     uploaded.set(None)
-    geometry.enqueue(settings_of(case.size, ENGINE), DeviceLens(cuda).staged, uploaded.staged, case.points,
+    geometry.enqueue(settings_of(case.size, ENGINE), device_lens(cuda).staged, uploaded.staged, case.points,
                      case.searched.astype(np.uint8), *case[3:8])
     found = geometry.correspondences(ALL)
     before = [np.array(each) for each in (found.rows, found.reference_points, found.points, found.covariances, found.scores)]

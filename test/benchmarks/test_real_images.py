@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from benchmarks.homographies import score_scenes
-from benchmarks.real_images import pair_matchers
+from benchmarks.real_images import SCENES, pair_matchers
 from lightglue_trt_eval.score.pair_score import score_pair
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
@@ -25,7 +25,7 @@ def scores_of(path, config, frames):
     """score_pair of FrameMatcher on consecutive frames."""
     recording = open_recording(path)
     images = [gray_of(frame.load()) for frame in itertools.islice(recording.frames(), frames)]
-    height, width = fitting_size(images[0].shape, max(640 * 480, images[0].size))
+    height, width = fitting_size(images[0].shape)
     matcher = FrameMatcher(open_backend(MatcherConfig(image_height=height, image_width=width, **config)).backend,
                            MatcherConfig(**config))
     camera, poses, pairs = recording.intrinsics.k, load_ground_truth(recording).poses, []
@@ -39,8 +39,8 @@ def scores_of(path, config, frames):
 
 @pytest.mark.parametrize('name', ['kitti_short_1', 'kitti_short_2', 'hololens'])
 def test_matches_obey_the_true_epipolar_geometry(shared_data, name):
-    pairs = scores_of(shared_data / name, {'max_keypoints': 512}, 5)
-    assert len(pairs) == 4
+    pairs = scores_of(shared_data / name, {'max_keypoints': 512}, 4)
+    assert len(pairs) == 3
     assert np.mean([pair.precision[1] for pair in pairs]) >= 0.75
     assert np.mean([pair.matches for pair in pairs]) > 300
     assert all(np.isfinite(pair.pose_error_deg) for pair in pairs)
@@ -49,11 +49,11 @@ def test_matches_obey_the_true_epipolar_geometry(shared_data, name):
 
 
 def test_matches_follow_the_true_homographies(shared_data):
-    scores = [score for name, match in pair_matchers(MatcherConfig())
-              for score in score_scenes(shared_data / 'oxford_affine', match, name)]
+    scores = [score for name, match in pair_matchers(MatcherConfig(max_keypoints=512))
+              for score in score_scenes(shared_data / 'oxford_affine', match, name, SCENES if name == 'ours' else SCENES[:1])]
     ours = {score.pair: score for score in scores if score.matcher == 'ours'}
     assert len(ours) == 8
-    assert len(scores) == 16
+    assert len(scores) == 10, 'SIFT takes its time'
     assert ours['graf 1-2'].within >= 0.80
     for pair in ('boat 1-2', 'leuven 1-3', 'bikes 1-2'):
         assert ours[pair].within >= 0.85, pair

@@ -27,9 +27,9 @@ def test_fetch_downloads_converts_and_leaves_only_the_canonical_file(http_server
     assert fetch('superpoint') == weights_cache / 'superpoint_v1.safetensors'
     assert os.listdir(weights_cache) == ['superpoint_v1.safetensors']
     fetch('superpoint')
-    assert len(http_server.requests) == 1
+    assert http_server.requests == 1
     fetch('superpoint', force=True)
-    assert len(http_server.requests) == 2
+    assert http_server.requests == 2
     assert load_weights('superpoint').tensors.keys() == SUPERPOINT.keys()
 
 
@@ -126,7 +126,7 @@ def test_the_command_fetches_what_it_can_and_says_what_is_lacking(http_server, s
     assert main(['magicleap']) == 0
     assert 'magicleap: complete; to use it: weights: magicleap' in capsys.readouterr().out
     assert load_model('magicleap').layers == TINY['layers']
-    assert len(http_server.requests) == 1, 'what is there is not fetched again'
+    assert http_server.requests == 1, 'what is there is not fetched again'
 
 
 def test_a_pair_whose_networks_cannot_be_had_fails_with_both_reasons(small_pair, capsys):

@@ -131,8 +131,8 @@ def test_images_are_read_in_their_unit_byte_order_and_step(big, padding):
 
 
 @pytest.mark.parametrize(('change', 'told'), [
-    ({'encoding': 'rgb8'}, "'rgb8': depth is 16UC1 in millimetres or 32FC1 in metres"), ({'width': 0}, 'do not fit'),
-    ({'data': b'123'}, r'64x48 pixels of 32FC1, step 256, and 3 bytes'), ({'step': 64}, 'do not fit')])
+    ({'encoding': 'rgb8'}, "'rgb8': depth is 16UC1 in millimetres or 32FC1 in metres"), ({'width': 0}, 'it has no pixels'),
+    ({'data': b'123'}, r"64x48 '32FC1', step 256, 3 bytes: 12285 bytes are missing"), ({'step': 64}, 'one row needs 256 bytes')])
 def test_what_is_no_depth_image_is_refused(change, told):
     broken = message(plane(), '32FC1')
     vars(broken).update(change)

@@ -256,7 +256,7 @@ def test_a_network_that_gives_no_numbers_costs_the_points_that_have_none(value, 
 
 
 @pytest.mark.parametrize('value', [np.nan, np.inf])
-def test_right_keypoints_that_are_no_numbers_are_no_matches(value):
+def test_right_keypoints_and_scores_that_are_no_numbers_are_no_matches(value):
     """In a flat image: a point that was not matched is known nowhere."""
     class Pair(ScriptedBackend):
         def extract(self, image, mask=None):
@@ -266,12 +266,18 @@ def test_right_keypoints_that_are_no_numbers_are_no_matches(value):
                 found.keypoints[2], found.keypoints[5, 0] = value, value
             return found
 
+        def match(self, *given):
+            found = super().match(*given)
+            if len(self.pairs) == 2:  # with the right image
+                found.scores[4] = value
+            return found
+
     camera = Intrinsics(160, 128, np.array([[100.0, 0, 80], [0, 100, 64], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
     frames = FrameMatcher(Pair(), MatcherConfig(image_height=64, image_width=80, max_keypoints=8))
     frames.process(IMAGE, 0.0)
     found = frames.process(IMAGE, 0.1, RightImage(IMAGE, StereoRig(camera, dataclasses.replace(camera, shift_m=0.1))))
     for values in (found.right_keypoints, found.xyz, found.sigma_z[:, None]):
-        np.testing.assert_array_equal(np.isfinite(values).all(axis=1), [row not in (2, 5) for row in range(8)])
+        np.testing.assert_array_equal(np.isfinite(values).all(axis=1), [row not in (2, 4, 5) for row in range(8)])
         assert not np.isinf(values).any()
 
 

@@ -256,5 +256,5 @@ def test_two_processes_fetch_one_file(http_server, monkeypatch, weights_cache) -
     for process in processes:
         process.join(20)
     assert [process.exitcode for process in processes] == [0, 0]
-    assert len(http_server.requests) == 1
+    assert http_server.requests == 1
     assert [path.name for path in weights_cache.iterdir()] == ['superpoint_v1.safetensors']

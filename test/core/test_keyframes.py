@@ -42,13 +42,13 @@ def flown(backend):
     """A matcher that has seen the frames, and the stamps of its keyframes."""
     frames, stamps = FrameMatcher(backend, CONFIG), []
     depth = DepthImage(np.full((HEIGHT, WIDTH), 3000, np.uint16), 1e-3, CAMERA)
-    before = backend.extracted
+    before = len(backend.extracted)
     for number, image in enumerate(images := forth_and_back()):
         frames.process(image, 0.1 * number, depth=depth)
         newest = frames.keyframes.newest
         if newest is not None and newest.stamp not in stamps:
             stamps.append(newest.stamp)
-    assert backend.extracted - before == len(images)
+    assert len(backend.extracted) - before == len(images)
     return frames, stamps
 
 
@@ -63,14 +63,14 @@ def test_a_frame_becomes_a_keyframe_when_few_tracks_of_the_last_one_are_left(flo
 def test_a_keyframe_has_refined_points_with_tracks_and_all_with_depth(flown):
     frames, _ = flown
     keyframe = frames.keyframes.newest
-    count = len(keyframe.scores)
+    count = len(keyframe.features.scores)
     assert keyframe.keypoints.shape == (count, 2)
     assert keyframe.descriptors.shape == (count, 256)
     assert keyframe.descriptors.dtype == np.float16
     np.testing.assert_allclose(np.linalg.norm(keyframe.descriptors.astype(np.float32), axis=1)[:50], 1, atol=1e-2)
     tracked = keyframe.track_ids != NO_TRACK
     assert 0.2 < tracked.mean() <= 1
-    detected = keyframe.scores > CONFIG.detection_threshold
+    detected = keyframe.features.scores > CONFIG.detection_threshold
     assert np.count_nonzero(detected & ~tracked) > 5
     np.testing.assert_allclose(keyframe.xyz[detected, 2], 3.0, rtol=1e-4, err_msg='with a track or without')
     rays = np.c_[(keyframe.keypoints - CAMERA.k[:2, 2]) / CAMERA.k[[0, 1], [0, 1]], np.ones(count)]
@@ -83,9 +83,9 @@ def test_two_keyframes_are_matched_by_one_inference_and_no_extraction(flown, bac
     """The last one against the oldest that is kept: both are views of one wall, whose shift is known."""
     frames, stamps = flown
     first, last = stamps[-CONFIG.keyframes], stamps[-1]
-    before = backend.extracted, backend.matched
+    before = len(backend.extracted), backend.matched
     matches = frames.matches_between(first, last)
-    assert (backend.extracted, backend.matched) == (before[0], before[1] + 1)
+    assert (len(backend.extracted), backend.matched) == (before[0], before[1] + 1)
     places = [min(round(10 * stamp), 2 * (FRAMES - 1) - round(10 * stamp)) * STEP for stamp in (first, last)]
     shift = matches.keypoints - matches.reference_keypoints
     right = np.linalg.norm(shift - [places[0] - places[1], 0], axis=1) < 1
@@ -113,7 +113,7 @@ def test_keypoints_that_are_no_numbers_are_in_no_match(flown, backend):
 def test_matches_of_keyframes_have_positions_of_the_second_and_the_scale_of_the_images(flown, backend):
     frames, stamps = flown
     first, last = (frames.keyframes.of(stamp) for stamp in stamps[-2:])
-    count, config = len(last.scores), dataclasses.replace(CONFIG, refinement='none')
+    count, config = len(last.features.scores), dataclasses.replace(CONFIG, refinement='none')
     last = dataclasses.replace(last, xyz=np.arange(3 * count, dtype=np.float32).reshape(count, 3),
                                sigma_z=np.arange(count, dtype=np.float32))
     found = match_keyframes(backend, config, first, last)
@@ -142,7 +142,7 @@ def test_matches_of_one_picture_are_as_certain_as_they_agree_and_have_calibrated
 def test_a_keyframe_takes_depths_of_its_matches_and_counts_propagated_points_as_tracks(flown, backend):
     frames, stamps = flown
     keyframe, kept = frames.keyframes.of(stamps[-1]), Keyframes(2)
-    count = len(keyframe.scores)
+    count = len(keyframe.features.scores)
     rows = np.array([3, 5, count, count + 7])  # two matches of its keypoints, two propagated points
     points = np.full((4, 2), 50, np.float32)
     matches = FrameMatches(9.0, 8.9, points, points, np.ones(4, np.float32), np.array([21, 22, 23, 24], np.uint32),

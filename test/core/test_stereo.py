@@ -5,9 +5,9 @@ from __future__ import annotations
 import cv2
 import numpy as np
 import pytest
+from support.counted_backend import CountedBackend
 from support.stereo_pairs import BASELINE, DISPARITY, FOCAL, HEIGHT, WIDTH, K, camera, plain_rig, turned, wall_pairs
 
-from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.cameras import StereoRig, normalised
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
@@ -21,24 +21,9 @@ CONFIG = MatcherConfig(image_height=HEIGHT, image_width=WIDTH, max_keypoints=200
 TURN = cv2.Rodrigues(np.radians([1.5, -1.0, 2.0]))[0]  # of the right camera's axes
 
 
-class CountingBackend(OnnxRuntimeBackend):
-    def __init__(self) -> None:
-        super().__init__(CONFIG.engine_spec('fp32'), load_model('ours'), threads=2)
-        self.extracted: list[int] = []  # sums of the images
-        self.matched = 0
-
-    def extract(self, image, *given):
-        self.extracted.append(int(image.sum()))
-        return super().extract(image, *given)
-
-    def match(self, *given):
-        self.matched += 1
-        return super().match(*given)
-
-
 @pytest.fixture(scope='module')
 def backend():
-    return CountingBackend()
+    return CountedBackend(CONFIG.engine_spec('fp32'), load_model('ours'), threads=2)
 
 
 def test_of_unrectified_cameras_rows_and_disparities_are_those_of_the_shared_plane():

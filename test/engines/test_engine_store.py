@@ -40,7 +40,7 @@ from lightglue_trt_ros.cli import build_engines
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.engines.engine_store import drafting, find_timing_cache, open_artifact, read_artifact
 from lightglue_trt_ros.engines.gpu_info import Machine, target
-from lightglue_trt_ros.engines.manifest import FAILED, GRAPH, MANIFEST, NOT_RUN, TENSORS, Artifact, Identity, ReplacedError
+from lightglue_trt_ros.engines.manifest import FAILED, GRAPH, MANIFEST, NOT_RUN, TENSORS, Artifact, Identity
 from lightglue_trt_ros.networks.models import identify_model
 from lightglue_trt_ros.utils.errors import EngineError, EngineMismatchError
 
@@ -476,28 +476,37 @@ def test_what_other_code_has_written_is_refused_in_two_lines(tmp_path, changed):
     assert all(line.startswith('ros2 run lightglue_trt_ros ') for line in told[1::2])
 
 
-def test_what_is_replaced_while_it_is_read_is_not_called_damaged(tmp_path):
+def test_what_is_replaced_while_it_is_read_is_read_of_the_successor(tmp_path):
     put(tmp_path, cache=b'old')
-    opened = open_artifact(tmp_path, WANTED)
-    put(tmp_path, cache=b'new')
-    with pytest.raises(ReplacedError, match='was replaced while it was read: try again'):
-        opened.read('timing.cache')
-    shutil.rmtree(opened.path)
-    with pytest.raises(ReplacedError):
-        opened.read('timing.cache')
+    tries = []
+
+    def read(artifact: Artifact) -> bytes:
+        tries.append(artifact)
+        if len(tries) == 1:
+            put(tmp_path, cache=b'new')
+        return artifact.read('timing.cache')
+
+    assert read_artifact(tmp_path, WANTED, read) == (open_artifact(tmp_path, WANTED), b'new')
+    shutil.rmtree(tries[0].path)
+    with pytest.raises(EngineError, match='there is no engine set'):
+        read_artifact(tmp_path, WANTED, read)
 
 
-def test_a_retired_engine_set_that_is_being_removed_was_replaced_where_it_has_a_successor(tmp_path):
+def test_a_retired_engine_set_that_is_being_removed_is_damaged_without_a_successor(tmp_path):
     place, retired = put(tmp_path).path, tmp_path / f'.{WANTED.name}.old'
     place.rename(retired)
     (retired / 'matcher-1-3.plan').unlink()
-    opened = open_artifact(tmp_path, WANTED)
-    with pytest.raises(EngineError, match=r'matcher-1-3\.plan cannot be read') as caught:
-        opened.read('matcher-1-3.plan')
-    assert not isinstance(caught.value, ReplacedError)
-    put(tmp_path / 'elsewhere').path.rename(place)
-    with pytest.raises(ReplacedError):
-        opened.read('matcher-1-3.plan')
+
+    def read(artifact: Artifact) -> bytes:
+        if has_successor and artifact.path == retired:
+            put(tmp_path / 'elsewhere').path.rename(place)
+        return artifact.read('matcher-1-3.plan')
+
+    has_successor = False
+    with pytest.raises(EngineError, match=r'matcher-1-3\.plan cannot be read'):
+        read_artifact(tmp_path, WANTED, read)
+    has_successor = True
+    assert read_artifact(tmp_path, WANTED, read)[0].path == place
 
 
 PUBLISHER = """
@@ -512,13 +521,13 @@ for number in itertools.count():
 
 @pytest.mark.slow
 def test_a_start_while_engines_are_published_reads_one_whole_bundle(tmp_path):
-    """Against a process that does nothing but publish, for two seconds."""
+    """Against a process that does nothing but publish."""
     put(tmp_path)
     path = os.pathsep.join([*map(str, Path(__file__).parents[:3]), os.environ.get('PYTHONPATH', '')])
     process = subprocess.Popen([sys.executable, '-c', PUBLISHER, str(tmp_path)], env=os.environ | {'PYTHONPATH': path})
-    found, until = set(), time.monotonic() + 10
+    found, until = set(), time.monotonic() + 5
     try:
-        while time.monotonic() < until and len(found) < 200:
+        while time.monotonic() < until and len(found) < 60:
             artifact, (cache, _) = read_artifact(tmp_path, WANTED, lambda each: (each.read('timing.cache'), each.plans()))
             assert hashlib.sha256(cache).hexdigest() == artifact.files['timing.cache']
             found.add(cache)
@@ -526,12 +535,6 @@ def test_a_start_while_engines_are_published_reads_one_whole_bundle(tmp_path):
         process.kill()
         process.wait()
     assert len(found) > 2, 'it was replaced meanwhile'
-
-
-def test_the_checksums_are_those_of_the_files(tmp_path):
-    made = put(tmp_path)
-    for name in FILES:
-        assert made.files[name] == hashlib.sha256((made.path / name).read_bytes()).hexdigest()
 
 
 def test_selection_may_import_the_store_cheaply():

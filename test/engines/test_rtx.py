@@ -58,7 +58,7 @@ def build(rtx: TensorRT, network: str, spec: EngineSpec, sm: int) -> tuple[Plan,
     return rtx.build(data, spec.precision, BuildOptions(target_sm=sm)), len(data)
 
 
-@pytest.mark.parametrize(('spec', 'sm'), [(SPECS[0], 89), (SPECS[1], 86), (SPECS[1], 89)], ids=str)
+@pytest.mark.parametrize(('spec', 'sm'), [(SPECS[0], 89), (SPECS[1], 86)], ids=str)
 @pytest.mark.parametrize('network', NETWORKS)
 def test_both_networks_build_in_fp16_and_in_silence(rtx, caplog, network, spec, sm):
     with caplog.at_level(logging.WARNING, 'tensorrt'):
@@ -73,8 +73,8 @@ def test_both_networks_build_in_fp16_and_in_silence(rtx, caplog, network, spec, 
 
 def test_fp32_weights_double_the_plan(rtx):
     """So that the size above says something."""
-    half, _ = build(rtx, 'lightglue', SPECS[1], 89)
-    single, graph_size = build(rtx, 'lightglue', dataclasses.replace(SPECS[1], precision='fp32'), 89)
+    half, _ = build(rtx, 'lightglue', SPECS[1], 86)
+    single, graph_size = build(rtx, 'lightglue', dataclasses.replace(SPECS[1], precision='fp32'), 86)
     assert len(single.data) > 1.6 * len(half.data)
     assert len(single.data) > 0.9 * graph_size
 

@@ -11,10 +11,9 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the nodes are not tested')
 from diagnostic_msgs.msg import DiagnosticStatus
-from rclpy.parameter import Parameter
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CameraInfo
-from support.ros_helpers import SECOND, image_message, wait_for, with_peer
+from support.ros_helpers import SECOND, as_parameters, image_message, wait_for, with_peer
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.cameras import Intrinsics
@@ -195,9 +194,8 @@ class Camera:
             return process(matcher, *arguments, **named)
 
         monkeypatch.setattr(FrameMatcher, 'process', watched)
-        overrides = [Parameter(name, value=value) for name, value in {**SMALL, **parameters}.items()]
         self.node = MatcherNode(lambda config, *, cancelled: Opened(NullBackend(config.engine_spec('fp32')), 'null'),
-                                parameter_overrides=overrides)
+                                parameter_overrides=as_parameters({**SMALL, **parameters}))
         self.peer = with_peer(stack, self.node)
         self.infos = self.peer.node.create_publisher(CameraInfo, '/camera_info', 10)
         self._frames = 0
@@ -297,43 +295,37 @@ BAD = {
 
 
 @pytest.mark.parametrize('name', BAD)
-def test_a_bad_camera_info_is_one_warning_and_the_right_one_counts_when_it_comes(camera, capfd, name):
+def test_a_bad_camera_info_is_one_warning_and_the_right_one_counts_when_it_comes(stack, capfd, name):
     fields, words = BAD[name]
-    run = camera()
-    run.tell(message(**fields), message(second=1, **fields))
-    bad = run.frames(3)
-    assert len(bad) == 50
-    wait_for(lambda: run.calibration().startswith(f'none: CameraInfo on /camera_info {words}'))
-    assert run.peer.status() == (DiagnosticStatus.OK, 'matching')
+    run = Listening(stack)
+    run.hear(message(**fields), message(second=1, **fields))
+    assert [run.focal() for _ in range(3)] == [None] * 3
+    assert run.listener.description.startswith(f'none: CameraInfo on /camera_info {words}')
     log = capfd.readouterr().err
     assert log.count('WARN') == log.count(f'{WITHOUT} {words}') == 1, log
-    run.tell(message())
-    good = run.frames(2)
-    assert run.focals == [None] * 3 + [60.0] * 2
-    assert set(bad.track_ids) == set(good.track_ids)
+    run.hear(message())
+    assert [run.focal() for _ in range(2)] == [60.0] * 2
     log = capfd.readouterr().err
     assert (log.count('WARN'), log.count(USED)) == (0, 1), log
 
 
-def test_a_calibration_that_becomes_unusable_is_not_used_any_more(camera):
+def test_a_calibration_that_becomes_unusable_is_not_used_any_more_and_tracks_go_on(camera, capfd):
     run = camera()
     run.tell(message())
-    run.frames(2)
+    before = run.frames(2)
     run.tell(message(**ZEROS))
-    run.frames(2)
+    without = run.frames(2)
+    wait_for(lambda: run.calibration().startswith('none: CameraInfo on /camera_info is refused: '))
+    assert run.peer.status() == (DiagnosticStatus.OK, 'matching')
     run.tell(message())
-    run.frames()
+    again = run.frames()
     assert run.focals == [60.0, 60.0, None, None, 60.0]
-
-
-def test_images_of_another_size_end_the_use_of_the_calibration_until_one_of_theirs_comes(camera, capfd):
-    run = camera()
-    run.tell(message())
-    run.frames(2)
+    assert len(without) == 50
+    assert set(before.track_ids) == set(without.track_ids) == set(again.track_ids)
     run.frames(2, size=(24, 32))
     run.tell(message(30.0, size=(24, 32)))
     run.frames(1, size=(24, 32))
-    assert run.focals == [60.0, 60.0, None, None, 30.0]
+    assert run.focals[5:] == [None, None, 30.0], 'that of another size'
     assert capfd.readouterr().err.count(f'{WITHOUT} is for 64x48 pixels, the images have 32x24') == 1
 
 

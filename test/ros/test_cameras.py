@@ -16,7 +16,7 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, Image, PointCloud, PointCloud2
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
-from support.ros_helpers import SECOND, header, image_message, report_often, spun, uniform_image, wait_for
+from support.ros_helpers import SECOND, as_parameters, header, image_message, spun, started, uniform_image, wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.engines.selection import Opened
@@ -64,12 +64,8 @@ class Rig:
             self.backend = SlowBackend(config.engine_spec('fp32'), frame_s)
             return Opened(self.backend, 'slow')
 
-        given = {**SMALL, 'cameras': names, **parameters}
-        node = MatcherNode(opener, parameter_overrides=[Parameter(name, value=value) for name, value in given.items()])
-        report_often(node)
-        node.start()
-        ends.enter_context(spun(node))
-        ends.callback(node.stop)
+        node = MatcherNode(opener, parameter_overrides=as_parameters({**SMALL, 'cameras': names, **parameters}))
+        started(ends, node)
         self.node, self.peer = node, Node('rig')
         self.clouds: dict[str, list[PointCloud2]] = {name: [] for name in names}
         self.reports: list[DiagnosticArray] = []

@@ -52,9 +52,7 @@ def test_real_networks_match_a_photograph_and_a_signal_ends_the_node_within_a_se
 
 
 @pytest.mark.parametrize(('arguments', 'words'), [
-    (['-p', 'match_treshold:=0.2'], 'did you mean match_threshold?'), (['-p', 'image_width:=641'], 'image_width is 641'),
-    (['-p', 'max_keypoints:=many'], "max_keypoints is 'many'"),
-    (['-p', 'lightglue_weights:=auto'], "the setting 'lightglue_weights' is now weights")])
+    (['-p', 'match_treshold:=0.2'], 'did you mean match_threshold?'), (['-p', 'max_keypoints:=many'], "max_keypoints is 'many'")])
 def test_bad_parameters_end_the_node_with_one_line(arguments, words, capfd):
     assert matcher(['--ros-args', *arguments]) == 1
     log = capfd.readouterr().err

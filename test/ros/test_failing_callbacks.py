@@ -213,16 +213,6 @@ def test_what_a_callback_raises_is_logged_with_its_traceback_and_the_matcher_goe
     assert f'ZeroDivisionError: injected into {"_on_image" if where == "depth" else where}' in log
 
 
-def test_transitions_that_are_not_allowed_are_refused_and_cost_the_matcher_nothing(peer, attacked):
-    matcher = opened(peer, attacked('matcher', own=True))
-    for transition in (Transition.TRANSITION_CONFIGURE, 99):
-        assert not change(peer, transition)
-    check_it_matches(peer)
-    assert change(peer, Transition.TRANSITION_DEACTIVATE)
-    matcher.end(signal.SIGTERM)
-    assert 'Traceback' not in matcher.log
-
-
 @pytest.mark.parametrize(('node', 'where', 'topic'), [
     ('matcher', '_on_image', '/image'), ('odometry', '_on_matches', '/matcher/matches')])
 def test_a_callback_that_always_fails_ends_the_process_with_1_and_a_line(peer, attacked, node, where, topic):

@@ -11,9 +11,8 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 from diagnostic_msgs.msg import DiagnosticStatus
-from rclpy.parameter import Parameter
 from sensor_msgs.msg import PointCloud2
-from support.ros_helpers import SECOND, SpunMatcher, image_message, wait_for
+from support.ros_helpers import SECOND, SpunMatcher, as_parameters, image_message, wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.engines.selection import Opened
@@ -43,9 +42,8 @@ class ContrastBackend(NullBackend):
 
 @pytest.fixture
 def matcher():
-    overrides = [Parameter(name, value=value) for name, value in PARAMETERS.items()]
     running = SpunMatcher(MatcherNode(lambda config, *, cancelled: Opened(ContrastBackend(config.engine_spec('fp32')), 'contrast'),
-                                      parameter_overrides=overrides))
+                                      parameter_overrides=as_parameters(PARAMETERS)))
     yield running
     running.close()
 

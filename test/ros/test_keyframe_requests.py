@@ -14,10 +14,9 @@ from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState
 from rcl_interfaces.srv import GetParameters
 from rclpy.lifecycle import TransitionCallbackReturn
-from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
-from support.ros_helpers import SECOND, Peer, header, image_message, report_often, spun, wait_for
+from support.ros_helpers import SECOND, Peer, as_parameters, header, image_message, wait_for, with_peer
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.types import HostFeatures, Matches
@@ -75,14 +74,8 @@ class Asked:
             self.backend = ShiftedBackend(config.engine_spec('fp32'))
             return Opened(self.backend, 'shifted')
 
-        given = {**SETTINGS, **parameters}
-        self.node = MatcherNode(opener, parameter_overrides=[Parameter(name, value=value) for name, value in given.items()])
-        self.peer = Peer()
-        ends.callback(self.peer.close)
-        report_often(self.node)
-        self.node.start()
-        ends.enter_context(spun(self.node))
-        ends.callback(self.node.stop)
+        self.node = MatcherNode(opener, parameter_overrides=as_parameters({**SETTINGS, **parameters}))
+        self.peer = with_peer(ends, self.node)
         self.client = self.peer.node.create_client(GetParameters, f'/matcher/{camera}match_keyframes')
         assert self.client.wait_for_service(10)
         wait_for(lambda: 'null' in self.peer.figures().get('backend', ''), 10)
@@ -288,7 +281,7 @@ def test_the_nodes_own_executor_answers_requests_and_ends_with_some_that_wait(ro
         backends.append(ShiftedBackend(config.engine_spec('fp32')))
         return Opened(backends[-1], 'shifted')
 
-    node = MatcherNode(opener, parameter_overrides=[Parameter(name, value=value) for name, value in SETTINGS.items()])
+    node = MatcherNode(opener, parameter_overrides=as_parameters(SETTINGS))
     peer, executor, ended = Peer(), NodeExecutor(), threading.Event()
     executor.add_node(node)
     thread = threading.Thread(target=executor.spin_until, args=(ended.is_set,))

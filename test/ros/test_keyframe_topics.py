@@ -12,7 +12,7 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import PointCloud2
 from support.counted_backend import CountedBackend
 from support.networks import light, photo
-from support.ros_helpers import SECOND, image_message, wait_for, with_peer
+from support.ros_helpers import SECOND, as_parameters, image_message, wait_for, with_peer
 
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.engines.selection import Opened
@@ -41,7 +41,7 @@ def test_a_way_forth_and_back_closes_its_loop_in_one_inference(stack):
         backends.append(CountedBackend(config.engine_spec('fp32'), light(), threads=2))
         return Opened(backends[-1], 'counted')
 
-    node = MatcherNode(open_backend=opened, parameter_overrides=[Parameter(name, value=value) for name, value in SETTINGS.items()])
+    node = MatcherNode(open_backend=opened, parameter_overrides=as_parameters(SETTINGS))
     peer = with_peer(stack, node)
     keyframes: list[PointCloud2] = []
     peer.node.create_subscription(PointCloud2, '/matcher/keyframe', keyframes.append, 10)
@@ -52,10 +52,10 @@ def test_a_way_forth_and_back_closes_its_loop_in_one_inference(stack):
     for number, image in enumerate(images):
         before = len(peer.clouds)
         peer.send(image_message(SECOND + number * SECOND // 10, image))
-        wait_for(lambda before=before, number=number: len(peer.clouds) > before if number else backends[0].extracted == 1)
+        wait_for(lambda before=before, number=number: len(peer.clouds) > before if number else backends[0].extracted)
     wait_for(lambda: len(keyframes) >= 3)
     backend, (first, last) = backends[0], (keyframes[0], keyframes[-1])
-    assert backend.extracted == len(images)
+    assert len(backend.extracted) == len(images)
 
     points = points_in(last)
     assert points['descriptor'].shape == (len(points), 256)
@@ -70,7 +70,7 @@ def test_a_way_forth_and_back_closes_its_loop_in_one_inference(stack):
     names = [f'{cloud.header.stamp.sec}.{cloud.header.stamp.nanosec:09d}' for cloud in (first, last)]
     matched = backend.matched
     answer = {name: np.array(value.double_array_value) for name, value in zip(COLUMNS, ask(*names), strict=True)}
-    assert (backend.extracted, backend.matched) == (len(images), matched + 1)
+    assert (len(backend.extracted), backend.matched) == (len(images), matched + 1)
     places = []
     for cloud in (first, last):
         number = round((cloud.header.stamp.sec + cloud.header.stamp.nanosec / SECOND - 1) * 10)
@@ -102,8 +102,7 @@ def test_a_detection_threshold_that_is_set_while_the_node_runs_counts_for_keyfra
     def opened(config, *, cancelled):
         return Opened(CountedBackend(config.engine_spec('fp32'), light(), threads=2), 'counted')
 
-    given = {**SETTINGS, 'keyframe_min_ratio': 1.0}
-    node = MatcherNode(open_backend=opened, parameter_overrides=[Parameter(name, value=value) for name, value in given.items()])
+    node = MatcherNode(open_backend=opened, parameter_overrides=as_parameters({**SETTINGS, 'keyframe_min_ratio': 1.0}))
     peer = with_peer(stack, node)
     keyframes: list[PointCloud2] = []
     peer.node.create_subscription(PointCloud2, '/matcher/keyframe', keyframes.append, 10)

@@ -15,10 +15,9 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the example is not run')
 pytest.importorskip('skimage', reason='the camera shows a photograph of scikit-image')
-from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from support.networks import photo
-from support.ros_helpers import SECOND, header, image_message, wait_for, with_peer
+from support.ros_helpers import SECOND, as_parameters, header, image_message, wait_for, with_peer
 from support.shared_backend import open_shared
 from support.stereo_pairs import FOCAL, HEIGHT, WIDTH, camera_info
 
@@ -32,8 +31,7 @@ LOOP = re.compile(r'loop: (\S+) is at \[(\S+), (\S+), (\S+)\] m, (\S+) degrees f
 
 
 def test_a_client_that_starts_late_closes_the_loop_of_a_way_forth_and_back(stack):
-    node = MatcherNode(open_backend=open_shared,
-                       parameter_overrides=[Parameter(name, value=value) for name, value in SETTINGS.items()])
+    node = MatcherNode(open_backend=open_shared, parameter_overrides=as_parameters(SETTINGS))
     peer = with_peer(stack, node)
     keyframes: list[PointCloud2] = []
     peer.node.create_subscription(PointCloud2, '/matcher/keyframe', keyframes.append, 10)

@@ -13,7 +13,7 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
-from support.ros_helpers import SECOND, SpunMatcher, image_message, wait_for
+from support.ros_helpers import SECOND, SpunMatcher, as_parameters, image_message, wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.masks import load_mask
@@ -51,9 +51,8 @@ class Run(SpunMatcher):
             backend.masks = self.masks
             return Opened(backend, 'masked')
 
-        overrides = [Parameter(name, value=value) for name, value in {**SMALL, **parameters}.items()]
-        arguments = ['--ros-args', *(word for rule in remapped for word in ('-r', rule))]
-        super().__init__(MatcherNode(opened, parameter_overrides=overrides, cli_args=arguments if remapped else None))
+        arguments = ['--ros-args', *(word for rule in remapped for word in ('-r', rule))] if remapped else None
+        super().__init__(MatcherNode(opened, parameter_overrides=as_parameters({**SMALL, **parameters}), cli_args=arguments))
         self._log, self._lines, self.time = log, list[str](), 10 * SECOND
         sensor = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
         topic = next((rule.removeprefix('mask:=') for rule in remapped), '/mask')

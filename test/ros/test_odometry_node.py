@@ -12,11 +12,10 @@ import pytest
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 nav = pytest.importorskip('nav_msgs.msg', reason='nav_msgs is not installed: the odometry is not tested')
 from diagnostic_msgs.msg import DiagnosticStatus
-from rclpy.parameter import Parameter
 from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import CameraInfo, PointCloud2, PointField
 from support.moving_camera import BASELINE, FOCAL, SIZE, poses_of, steps
-from support.ros_helpers import SECOND, Peer, header, image_message, report_often, spun, wait_for
+from support.ros_helpers import SECOND, Peer, as_parameters, header, image_message, report_often, spun, started, wait_for
 
 from lightglue_trt_eval.demo.flight import Flight
 from lightglue_trt_eval.score.trajectory import align_sim3, ate
@@ -73,7 +72,7 @@ class Watcher:
     """The odometry, spun in this process, and who listens to it."""
 
     def __init__(self, stack, **parameters) -> None:
-        self.node = OdometryNode(parameter_overrides=[Parameter(name, value=value) for name, value in parameters.items()])
+        self.node = OdometryNode(parameter_overrides=as_parameters(parameters))
         self.peer = Peer()
         stack.callback(self.peer.close)
         report_often(self.node)
@@ -391,10 +390,8 @@ def test_a_flight_through_the_real_matcher(stack):
     settings = {'image_height': 240, 'image_width': 320, 'max_keypoints': 400, 'backend': 'onnxruntime',
                 'weights': 'ours_light'}
     watcher = Watcher(stack, publish_tf=False)
-    matcher = MatcherNode(parameter_overrides=[Parameter(name, value=value) for name, value in settings.items()])
-    matcher.start()
-    stack.enter_context(spun(matcher))
-    stack.callback(matcher.stop)
+    matcher = MatcherNode(parameter_overrides=as_parameters(settings))
+    started(stack, matcher)
     peer = watcher.peer
     wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
     watcher.infos.publish(info(flight.intrinsics, (320, 240)))

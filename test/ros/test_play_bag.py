@@ -360,19 +360,25 @@ def test_depth_images_are_played_beside_the_images_they_are_registered_to(
     assert depth.infos[0].k.tolist() == images.infos[0].k.tolist()
 
 
+def stereo_folder(folder: Path) -> Path:
+    """An image folder of five pairs, 0.1 s apart."""
+    for name, first in (('images', 0), ('images_right', 5)):
+        (folder / name).mkdir(parents=True)
+        for number, (_, image) in enumerate(list(frames(10))[first:first + 5]):
+            cv2.imwrite(str(folder / name / f'{number}.png'), image)
+    calibration = 'model: pinhole\nwidth: 64\nheight: 48\nfx: 50\nfy: 50\ncx: 32\ncy: 24\n'
+    (folder / 'calib.yaml').write_text(calibration)
+    (folder / 'calib_right.yaml').write_text(calibration + 'baseline_m: 0.25\n')
+    (folder / 'timestamps.txt').write_text(''.join(f'{1 + number / 10}\n' for number in range(5)))
+    return folder
+
+
 def test_a_stereo_folder_is_played_with_both_cameras(tmp_path: Path, listen: Callable[..., Listener],
                                                      play: Callable[..., subprocess.Popen[str]]) -> None:
-    for name, first in (('images', 0), ('images_right', 5)):
-        (tmp_path / name).mkdir()
-        for number, (_, image) in enumerate(list(frames(10))[first:first + 5]):
-            cv2.imwrite(str(tmp_path / name / f'{number}.png'), image)
-    calibration = 'model: pinhole\nwidth: 64\nheight: 48\nfx: 50\nfy: 50\ncx: 32\ncy: 24\n'
-    (tmp_path / 'calib.yaml').write_text(calibration)
-    (tmp_path / 'calib_right.yaml').write_text(calibration + 'baseline_m: 0.25\n')
-    (tmp_path / 'timestamps.txt').write_text(''.join(f'{1 + number / 10}\n' for number in range(5)))
     left, right = listen(), listen(topic='/camera_right/image_raw', info_topic='/camera_right/camera_info')
-    alone = play(tmp_path, '--left-alone', '--hz', '100', '--topic', '/alone', '--wait-for-subscribers', '0')
-    process = play(tmp_path)
+    folder = stereo_folder(tmp_path / 'two')
+    alone = play(folder, '--left-alone', '--hz', '100', '--topic', '/alone', '--wait-for-subscribers', '0')
+    process = play(folder)
     for listener, first, name in ((left, 0, 'camera'), (right, 5, 'camera_right')):
         assert listener.wait(lambda listener=listener: len(listener.images) >= 5 and len(listener.infos) >= 5, 30)
         for number, (_, message) in enumerate(listener.images):
@@ -388,14 +394,7 @@ def test_a_stereo_folder_is_played_with_both_cameras(tmp_path: Path, listen: Cal
 
 def test_several_cameras_of_a_bag_are_played_as_recorded(tmp_path: Path, listen: Callable[..., Listener],
                                                          play: Callable[..., subprocess.Popen[str]]) -> None:
-    for name, first in (('images', 0), ('images_right', 5)):
-        (tmp_path / 'two' / name).mkdir(parents=True)
-        for number, (_, image) in enumerate(list(frames(10))[first:first + 5]):
-            cv2.imwrite(str(tmp_path / 'two' / name / f'{number}.png'), image)
-    (tmp_path / 'two' / 'timestamps.txt').write_text(''.join(f'{1 + number / 10}\n' for number in range(5)))
-    (tmp_path / 'two' / 'calib.yaml').write_text('model: pinhole\nwidth: 64\nheight: 48\nfx: 50\nfy: 50\ncx: 32\ncy: 24\n')
-    (tmp_path / 'two' / 'calib_right.yaml').write_text((tmp_path / 'two' / 'calib.yaml').read_text() + 'baseline_m: 0.25\n')
-    assert make_bag([str(tmp_path / 'two'), str(tmp_path / 'bag'), '--stereo']) == 0
+    assert make_bag([str(stereo_folder(tmp_path / 'two')), str(tmp_path / 'bag'), '--stereo']) == 0
     first, second = listen(), listen(topic='/camera_right/image_raw', info_topic='/camera_right/camera_info')
     process = play(tmp_path / 'bag', '--image-topic', '/camera/image_raw', '--more-topics', '/camera_right/image_raw')
     for listener in (first, second):

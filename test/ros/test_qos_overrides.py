@@ -8,7 +8,7 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the nodes a
 nav = pytest.importorskip('nav_msgs.msg', reason='nav_msgs is not installed: the odometry is not tested')
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
-from support.ros_helpers import Peer, SpunMatcher, image_message, wait_for
+from support.ros_helpers import Peer, SpunMatcher, as_parameters, image_message, wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.engines.selection import Opened
@@ -22,7 +22,7 @@ SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 64}
 
 
 def overrides(**values) -> list[Parameter]:
-    return [Parameter(name, value=value) for name, value in values.items()]
+    return as_parameters(values)
 
 
 def opened(config, *, cancelled=bool) -> Opened:

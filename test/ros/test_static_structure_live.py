@@ -13,9 +13,8 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 pytest.importorskip('skimage', reason="the flight's town has photographs of scikit-image")
 from diagnostic_msgs.msg import DiagnosticStatus
-from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image
-from support.ros_helpers import SECOND, Peer, spun, wait_for
+from support.ros_helpers import SECOND, as_parameters, wait_for, with_peer
 
 from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_eval.demo.flight import Flight
@@ -49,12 +48,8 @@ class Watched:
     """The node while a bag is played into it: each report on it, with how much of the recording was played before."""
 
     def __init__(self, stack, bag: Path) -> None:
-        node = MatcherNode(parameter_overrides=[Parameter(name, value=value) for name, value in SETTINGS.items()])
-        self.peer = Peer()
-        stack.callback(self.peer.close)
-        node.start()
-        stack.enter_context(spun(node))
-        stack.callback(node.stop)
+        node = MatcherNode(parameter_overrides=as_parameters(SETTINGS))
+        self.peer = with_peer(stack, node)
         self.stamps: list[float] = []
         self.peer.node.create_subscription(Image, '/image', lambda message: self.stamps.append(seconds_of(message)), 10)
         wait_for(lambda: 'ONNX Runtime' in self.peer.figures().get('backend', ''), 60)

@@ -12,9 +12,8 @@ import pytest
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 pytest.importorskip('skimage', reason='the cameras show a photograph of scikit-image')
 from diagnostic_msgs.msg import DiagnosticStatus
-from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, Image
-from support.ros_helpers import SECOND, header, image_message, wait_for, with_peer
+from support.ros_helpers import SECOND, as_parameters, header, image_message, wait_for, with_peer
 from support.shared_backend import SharedBackend
 from support.stereo_pairs import BASELINE, DISPARITY, HEIGHT, WIDTH, K, camera_info, wall_pairs
 from support.vins_estimator import Estimator
@@ -40,8 +39,7 @@ class Rig:
             self.backends.append(SharedBackend(config.engine_spec('fp32')))
             return Opened(self.backends[-1], self.backends[-1].description)
 
-        self.node = MatcherNode(open_backend=opened, parameter_overrides=[
-            Parameter(name, value=value) for name, value in {**SETTINGS, **parameters}.items()])
+        self.node = MatcherNode(open_backend=opened, parameter_overrides=as_parameters({**SETTINGS, **parameters}))
         self.peer = with_peer(stack, self.node)
         make = self.peer.node.create_publisher
         self.rights = make(Image, '/right/image', 10)

@@ -12,10 +12,9 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 pytest.importorskip('skimage', reason='the flight shows photographs of scikit-image')
-from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo
 from std_srvs.srv import Trigger
-from support.ros_helpers import SECOND, Peer, header, image_message, report_often, spun, wait_for
+from support.ros_helpers import SECOND, Peer, as_parameters, header, image_message, started, wait_for
 from support.vins_estimator import Estimator
 
 from lightglue_trt_eval.demo.flight import Flight, transfer
@@ -46,12 +45,8 @@ def run():
     ends = ExitStack()
 
     def start(opener, **parameters):
-        given = {'tracks_format': 'vins', **parameters}
-        node = MatcherNode(opener, parameter_overrides=[Parameter(name, value=value) for name, value in given.items()])
-        report_often(node)
-        node.start()
-        ends.enter_context(spun(node))
-        ends.callback(node.stop)
+        node = MatcherNode(opener, parameter_overrides=as_parameters({'tracks_format': 'vins', **parameters}))
+        started(ends, node)
         peer = Peer()
         ends.callback(peer.close)
         infos = peer.node.create_publisher(CameraInfo, '/camera_info', 10)
@@ -192,7 +187,7 @@ def test_a_bad_camera_is_one_line_and_the_next_good_one_works(run, capfd, name):
 
 def test_nothing_of_it_is_there_by_default():
     rclpy.init()
-    node = MatcherNode(null, parameter_overrides=[Parameter(name, value=value) for name, value in SMALL.items()])
+    node = MatcherNode(null, parameter_overrides=as_parameters(SMALL))
     node.trigger_configure()
     try:
         wait_for(lambda: node.count_publishers('/matcher/matches'))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 
 
 class CountedBackend(OnnxRuntimeBackend):
-    """`extracted` images and `matched` pairs so far."""
+    """`extracted` has the sum of each image so far, `matched` the number of pairs."""
 
-    extracted = matched = 0
+    def __init__(self, *given: Any, **options: Any) -> None:
+        super().__init__(*given, **options)
+        self.extracted: list[int] = []
+        self.matched = 0
 
-    def extract(self, *given):
-        self.extracted += 1
-        return super().extract(*given)
+    def extract(self, image, *given):
+        self.extracted.append(int(image.sum()))
+        return super().extract(image, *given)
 
     def match(self, *given):
         self.matched += 1

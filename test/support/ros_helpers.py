@@ -9,10 +9,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
-import rclpy
 from diagnostic_msgs.msg import DiagnosticArray
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
+from rclpy.parameter import Parameter
 from sensor_msgs.msg import CompressedImage, Image, PointCloud2
 from std_msgs.msg import Header
 from support.waiting import wait_for
@@ -128,14 +128,24 @@ def spun(node: Node) -> Iterator[None]:
     node.destroy_node()
 
 
-def with_peer(stack: ExitStack, node: Any) -> Peer:
-    """A peer of a matcher that is started and spun until the stack ends."""
-    peer = Peer()
-    stack.callback(peer.close)
+def as_parameters(values: dict[str, Any]) -> list[Parameter]:
+    """Values as a node's parameters."""
+    return [Parameter(name, value=value) for name, value in values.items()]
+
+
+def started(stack: ExitStack, node: Any) -> None:
+    """Start a matcher and spin it until the stack ends."""
     report_often(node)
     node.start()
     stack.enter_context(spun(node))
     stack.callback(node.stop)
+
+
+def with_peer(stack: ExitStack, node: Any) -> Peer:
+    """A peer of a matcher that is started and spun until the stack ends."""
+    peer = Peer()
+    stack.callback(peer.close)
+    started(stack, node)
     return peer
 
 
@@ -143,6 +153,3 @@ def ended_within(process: subprocess.Popen, seconds: float) -> int:
     """Exit status of a process that was told to end."""
     return process.wait(seconds)
 
-
-__all__ = ['Peer', 'ended_within', 'header', 'image_message', 'rclpy', 'report_often', 'spun', 'uniform_image', 'wait_for',
-           'with_peer']

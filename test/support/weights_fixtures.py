@@ -15,8 +15,8 @@ class Server(http.server.ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(('127.0.0.1', 0), _Handler)
-        self.body, self.ranges, self.cuts, self.status, self.requests, self.announced = BODY, True, [], 200, [], True
-        self.stall_at, self.delay = None, 0.0  # seconds before the first byte
+        self.body, self.cut, self.status, self.requests, self.announced = BODY, None, 200, 0, True
+        self.stalls, self.delay = False, 0.0  # after what it sends; seconds before the first byte
 
     @property
     def url(self):
@@ -28,23 +28,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         pass
 
     def do_GET(self):
-        server, wanted = self.server, self.headers.get('Range')
-        server.requests.append(wanted)
+        server = self.server
+        server.requests += 1
         time.sleep(server.delay)
         if server.status != 200:
             return self.send_error(server.status)
-        start = int(wanted[len('bytes='):-1]) if wanted and server.ranges else 0
-        if start >= len(server.body):
-            return self.send_error(416)
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header('Content-Range', f'bytes {start}-{len(server.body) - 1}/{len(server.body)}')
+        self.send_response(200)
         if server.announced:
-            self.send_header('Content-Length', str(len(server.body) - start))
+            self.send_header('Content-Length', str(len(server.body)))
         self.end_headers()
-        end = server.cuts.pop(0) if server.cuts else len(server.body)
-        self.wfile.write(server.body[start:end])
-        if server.stall_at == end:
+        self.wfile.write(server.body[:server.cut])
+        if server.stalls:
             time.sleep(1.0)
         self.close_connection = True
 

@@ -112,8 +112,8 @@ def test_pairs_of_views_come_nearer_each_other_with_ease():
     centre = torch.tensor([[[31.5, 23.5]]])
 
     def moved(ease: float) -> float:
-        views = Scenes(photographs, 48, 64, seed=1, ease=ease).draw(64)
-        there, seen = views.transfer(centre.repeat(128, 1, 1))
+        views = Scenes(photographs, 48, 64, seed=1, ease=ease).draw(24)
+        there, seen = views.transfer(centre.repeat(48, 1, 1))
         return float((there - centre).norm(dim=-1)[seen].median())
 
     assert moved(3.0) < 0.7 * moved(1.0)
@@ -129,11 +129,11 @@ def test_cameras_are_farther_apart_with_reach_and_homographies_of_one_photograph
 
 
 def test_views_that_are_near_each_other_show_the_same_size():
-    views = Scenes(torch.from_numpy(drawings(4, 0)), 48, 64, seed=1, ease=50.0).draw(64)
-    ends = torch.tensor([[[26.5, 23.5], [36.5, 23.5]]]).repeat(128, 1, 1)
+    views = Scenes(torch.from_numpy(drawings(4, 0)), 48, 64, seed=1, ease=50.0).draw(24)
+    ends = torch.tensor([[[26.5, 23.5], [36.5, 23.5]]]).repeat(48, 1, 1)
     there, seen = views.transfer(ends)
     length = (there[:, 0] - there[:, 1]).norm(dim=-1)[seen.all(1)]
-    assert len(length) > 64
+    assert len(length) > 24
     assert float((length / 10).log().abs().quantile(0.8)) < 0.05
 
 
@@ -543,10 +543,10 @@ def test_a_minute_of_training_teaches_both_networks_and_their_export_runs(folder
     torch.set_num_threads(1)  # small tensors: more of them wait for one another
     run, pair = tmp_path / 'run', tmp_path / 'pair'
     words = ['--photographs', str(folder), '--drawings', '0', '--out', str(run), '--toy']
-    assert main([*words, '--networks', 'extractor', '--steps', '50']) == 0
-    assert main([*words, '--steps', '20']) == 0, 'of both, what is not trained yet'
+    assert main([*words, '--networks', 'extractor', '--steps', '30']) == 0
+    assert main([*words, '--steps', '10']) == 0, 'of both, what is not trained yet'
     losses = [row['detector'] for row in read_log(run / 'extractor.log.jsonl')]
-    assert np.mean(losses[-3:]) < 0.93 * np.mean(losses[1:3]), losses
+    assert losses[-1] < 0.85 * losses[0], losses
     assert all(np.isfinite(row['assignment']) for row in read_log(run / 'matcher.log.jsonl'))
     assert draw(run).stat().st_size > 10_000
     assert export([str(run), '--out', str(pair), '--pair', 'toy']) == 0

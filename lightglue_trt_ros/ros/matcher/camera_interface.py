@@ -80,7 +80,7 @@ class CameraInterface:
                             DepthCamera(self._node, self._settings, self.name, self._calibration))
             self._interfaces.callback(self._paired.close)
         self.images = subscribe(self._node, self._settings, camera_topic(self.name, 'image'), self._settings.image_transport,
-                                self._on_image, self._on_lost)
+                                self._on_image, lambda count: self.input.statistics.missed(count))
         self._interfaces.callback(self._node.destroy_subscription, self.images)
 
     def _on_image(self, data: bytes) -> None:
@@ -88,9 +88,6 @@ class CameraInterface:
         if self._paired is not None:
             self._paired.frame_came(data)
         self.input.offer(data)
-
-    def _on_lost(self, count: int) -> None:
-        self.input.statistics.missed(count)
 
     def _matches_between(self, reference: float, current: float) -> Future[FrameMatches]:
         return self.input.ask(lambda matcher: matcher.matches_between(reference, current))

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 from rclpy.node import Node
-from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import Image
 
 from ...core.geometry import Size
@@ -19,6 +18,7 @@ from ..clouds import stamp_seconds
 from ..fading_log import FadingLog
 from ..parameters import NodeConfig
 from ..qos import OVERRIDABLE, newest
+from .subscription import deserialise
 
 ENCODINGS = ('mono8', '8UC1')
 
@@ -102,12 +102,9 @@ class CameraMasks:
         return mask
 
     def _decode(self, data: bytes) -> tuple[float, Mask | FrameError]:
-        try:
-            message = deserialize_message(data, Image)
-        except Exception as error:
-            return 0.0, FrameError(f'a message of {len(data)} bytes on {self._topic} is no Image ({error}): check its sender')
         name = f'the mask on {self._topic}'
         try:
+            message = deserialise(data, Image, f' on {self._topic}')
             if message.encoding not in ENCODINGS:
                 raise FrameError(f'{name} is {message.encoding}: send mono8, 0 where no keypoint may be')
             return stamp_seconds(message.header), Mask(np.ascontiguousarray(gray_from_image(message)), name)

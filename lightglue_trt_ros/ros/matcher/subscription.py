@@ -49,12 +49,12 @@ def subscribe(node: Node, settings: NodeConfig, topic: str, transport: str, on_i
         return node.create_subscription(kind, topic, on_image, qos, **options)
 
 
-def deserialise(item: bytes, kind: Any) -> Any:
-    """The message of `kind`. Raises FrameError."""
+def deserialise(item: bytes, kind: Any, where: str = '') -> Any:
+    """The message of `kind`, which came `where`, for people. Raises FrameError."""
     try:
         return deserialize_message(item, kind)
     except Exception as error:
-        raise FrameError(f'a message of {len(item)} bytes is no {kind.__name__} ({error}): check its sender') from error
+        raise FrameError(f'a message of {len(item)} bytes{where} is no {kind.__name__} ({error}): check its sender') from error
 
 
 def decode(item: bytes, kind: Any, settings: NodeConfig) -> tuple[UInt8, Any]:
