@@ -28,7 +28,8 @@ from .bag_parts import ENDINGS, ROS1_ADVICE, bag_files
 from .bag_readers import unpacked
 from .bag_storage import Storage, deserialize
 from .bag_topics import ImageTopics, load_image
-from .image_folders import is_hidden, natural, open_folder
+from .image_folders import SUFFIXES as IMAGE_SUFFIXES
+from .image_folders import has_layout, is_hidden, natural, open_folder
 from .poses import naming
 from .sequence import (
     CAMERA_INFO,
@@ -43,6 +44,9 @@ from .sequence import (
 )
 
 ARCHIVES = ('.gz', '.bz2', '.xz', '.lz4', '.zip', '.tar', '.tgz', '.7z')  # that are not unpacked here
+VIDEOS = ('.mp4', '.avi', '.mov', '.mkv', '.webm', '.m4v')
+VIDEO_ADVICE = ('take its frames out (ffmpeg -i {file} images/%06d.png), and write the stamp of each, in seconds, into '
+                'timestamps.txt next to images/')
 PACKETS = ('/Packet', '/FFMPEGPacket', '/CompressedVideo')  # types of videos
 STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
 SKEW_NS = 5_000_000  # between the stamps of a stereo pair
@@ -88,6 +92,7 @@ def _opened(path: str | os.PathLike[str], image_topic: str | None, camera: str) 
     elif not path.name.endswith(ENDINGS):
         advice = ROS1_ADVICE.format(file=path, folder=path.with_suffix('')) if path.suffix == '.bag' else \
             'unpack it first, and name what comes out of it' if path.suffix in ARCHIVES else \
+            VIDEO_ADVICE.format(file=path) if path.suffix.lower() in VIDEOS else \
             f'name its folder, {path.parent}' if path.name == 'metadata.yaml' else 'name a bag or an image folder'
         raise BagError(f'{path} is no rosbag2 file (.db3, .mcap, also .zstd): {advice}')
     return BagRecording(Storage(path), image_topic, camera)
@@ -432,4 +437,18 @@ def _bag_without_metadata(path: Path) -> Path:
     names = sorted(entry.name for entry in path.iterdir() if not is_hidden(entry.name))
     listing = ', '.join(names[:8]) + (', …' if len(names) > 8 else '') if names else 'nothing'
     raise BagError(f'{path} is neither a rosbag2 (metadata.yaml) nor an image folder (images/ and timestamps.txt, rgb.txt, '
-                   f'image_0/ and times.txt, or mav0/): it holds {listing}')
+                   f'image_0/ and times.txt, or mav0/): it holds {listing}{_advice(path, names)}')
+
+
+def _advice(path: Path, names: list[str]) -> str:
+    """What to do with a folder that has these names and is no recording; empty: nothing is known."""
+    whole = next((place for place in path.absolute().parents[:3] if has_layout(place)), None)
+    if whole is not None:
+        return f'. Name {whole}'
+    videos = [name for name in names if name.lower().endswith(VIDEOS)]
+    if videos:
+        return f'. Of a video {VIDEO_ADVICE.format(file=path / videos[0])}'
+    if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
+        return ('. Move the images into images/, and write the stamp of each, in seconds and in the order of names, into '
+                'timestamps.txt next to it')
+    return ''
