@@ -71,9 +71,9 @@ def gray_from_image(msg: Any, bits: int = 16) -> UInt8:
     Raises ImageEncodingError when the encoding is unknown or size, step and data do not fit each other.
     """
     layout = _LAYOUTS.get(msg.encoding)
-    _check_image(msg, layout or _Layout())
     if layout is None:
         return _through_cv_bridge(msg)
+    _check_image(msg, layout)
     shape = (msg.height, msg.width, layout.channels)
     strides = (msg.step, layout.pixel_bytes, layout.sample_bytes)
     if layout.sample_bytes == 2 and bits != 16:
@@ -210,6 +210,7 @@ def _through_cv_bridge(msg: Any) -> UInt8:
         from cv_bridge import CvBridge
     except Exception as error:  # built for another numpy it fails in its own ways
         raise ImageEncodingError(f'{refusal}; else install cv_bridge ({error})') from error
+    _check_image(msg, _Layout())
     try:
         gray = np.asarray(CvBridge().imgmsg_to_cv2(msg, 'mono8'))
     except Exception as error:  # CvBridgeError, cv2.error, and what numpy raises

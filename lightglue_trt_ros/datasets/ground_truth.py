@@ -22,6 +22,7 @@ _ODOMETRY = ('nav_msgs/msg/Odometry', 'geometry_msgs/msg/PoseWithCovarianceStamp
 _TRANSFORM = 'geometry_msgs/msg/TransformStamped'
 POSE_TYPES = (POSE_STAMPED, *_ODOMETRY, _TRANSFORM, TF)
 STATIC = '/tf_static'
+_NOT_READ = ('nav_msgs/msg/Path', 'geometry_msgs/msg/PoseArray', 'geometry_msgs/msg/PointStamped', 'sensor_msgs/msg/NavSatFix')
 _STILL = 1e-3  # metres, and of the rotation matrix's entries
 _AS_IT_IS = "taken as the camera's own (--camera-in-body says otherwise)"
 
@@ -138,6 +139,9 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
         if len(chosen) > 1:
             on_note(f'{bag.path} has {len(chosen)} topics of poses, none is taken as ground truth: name one (--truth-topic). '
                     f'{listing}')
+        if not topics and (others := [topic for topic in bag.topics if topic.type in _NOT_READ and topic.count]) and not computed:
+            on_note(f'{"; ".join(map(str, others))}: not read as ground truth; poses are read from {", ".join(POSE_TYPES)}, or '
+                    'from a file (--truth)')
         if len(chosen) != 1:
             return None
     else:

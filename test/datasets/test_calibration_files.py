@@ -199,7 +199,7 @@ REFUSED = {
     'unread in VINS': (VINS.replace('p1:', 'q1:').replace('   k1', '   xi: 0.2\n   k1'), 'xi: 0.2'),
     'LEFT.D': (f'{orbslam("Camera")}LEFT.D: !!opencv-matrix\n   rows: 1\n   cols: 4\n   dt: d\n   data: {RADTAN}\n', 'LEFT.D'),
     'stray Camera.k1': (f'{orbslam()}Camera.k1: 0.3\n', 'Camera.k1: 0.3'),
-    'count': (f'{OWN}dist: [0.1, 0.2, 0.3]\n', 'plumb_bob has 4 or 5 coefficients'),
+    'count': (f'{OWN}dist: [0.1, 0.2, 0.3]\n', 'plumb_bob has 4 or 5 or 8 or 12 or 14 coefficients'),
     'an IMU': ('imu0:\n  rostopic: /imu0\n  update_rate: 200.0\n', 'it has imu0; the forms'),
     'VINS, no file': ('%YAML:1.0\ncam0_calib: "left.yaml"\nimage_width: 640\nmin_dist: 30\n', 'cam0.*cannot read .*left.yaml'),
     'VINS, no key': (f'{opencv_matrix("body_T_cam0", BODY)}image_width: 640\n', 'cam0 has no cam0_calib'),

@@ -289,7 +289,12 @@ BAGS: dict[str, tuple[Callable[[Path], Any], str]] = {
     'folder without depth': (lambda at: depth_of(open_recording(folder(at / 'f'))),
         r'/f has no depth images: put them into depth/'),
     'bag without depth': (lambda at: depth_of(open_recording(bag(at / 'b', {'/cam': [('mono8', GRAY)]}))),
-                          r'/b does not say which depth images are registered to /cam: .*\(--depth-topic\). It holds: /cam'),
+                          r'/b has no depth images: none of its topics has .*16UC1 or 32FC1, or compressedDepth. It holds: /cam'),
+    'bag with depth of two': (lambda at: depth_of(open_recording(bag(at / 'b', {
+        '/cam': [('mono8', GRAY)], '/depth': [('16UC1', GRAY.astype(np.uint16))]}, {'/depth': 'other'}))),
+        r"/b does not say which depth images are registered to /cam: .*frame_id 'cam': /depth \('other'\). .*\(--depth-topic\)"),
+    'images of another type': (lambda at: open_recording(message(at / 'b', 'foxglove_msgs/msg/CompressedImage', b'', '/cam')),
+        r'/b holds images of another type, /cam \(foxglove_msgs/.*: publish them as one of these, and record that'),
     'no right images': (lambda at: stereo_recording(open_recording(bag(at / 'b', {'/cam': [('mono8', GRAY)]}))),
                         r'/b does not say which images are the right ones: .*\(--right-topic\)'),
     'stereo without calibration': (lambda at: stereo_recording(open_recording(bag(at / 'b', {

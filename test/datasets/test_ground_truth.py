@@ -246,6 +246,13 @@ def test_files(tmp_path: Path) -> None:
     assert beside.stamps_ns.tolist() == [k * SECOND // 2 for k in range(COUNT)]
 
 
+def test_poses_that_are_not_read_are_named(tmp_path: Path) -> None:
+    bag, notes = Bag(tmp_path / 'bag'), list[str]()
+    bag.add('/slam/path', 'nav_msgs/msg/Path', (SECOND, bag.new('nav_msgs/msg/Path', bag.header(SECOND, 'map'), [])))
+    assert load_ground_truth(bag.open(), on_note=notes.append) is None
+    assert re.search(r'/slam/path .*not read as ground truth; poses are read from .*PoseStamped.*--truth', notes[0])
+
+
 @pytest.mark.parametrize('heading', [
     '#timestamp,tx,ty,tz,qx,qy,qz,qw', 'timestamp,p_x,p_y,p_z,q_x,q_y,q_z,q_w', 'timestamp [ns],qw,qx,qy,qz,x,y,z',
     '#timestamp [ns], p_RS_R_x [m], p_RS_R_y [m], p_RS_R_z [m], q_RS_w [], q_RS_x [], q_RS_y [], q_RS_z [], v_RS_R_x [m s^-1]',
