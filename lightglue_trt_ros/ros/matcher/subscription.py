@@ -32,9 +32,8 @@ def wanted_images(subscription: Any, settings: NodeConfig, size: Size | None, me
 
 def subscribe(node: Node, settings: NodeConfig, topic: str, transport: str, on_image: Callable[[bytes], None],
               on_lost: Callable[[int], None], waiting: int = 1) -> Any:
-    """Subscribe to the newest images of `topic`, as bytes: a frame that another replaces is never deserialised.
-
-    So many images are `waiting` at most while the node is busy.
+    """Subscribe to the newest images of `topic`, as bytes: a frame that another replaces is never deserialised. While the node is
+    busy, `waiting` of them are kept.
 
     Compressed images come on <topic>/<transport>, wherever `topic` is remapped to. `on_lost` gets the number of messages that were
     lost on the way since the last call, where the middleware reports it.
