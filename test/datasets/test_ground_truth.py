@@ -246,6 +246,23 @@ def test_files(tmp_path: Path) -> None:
     assert beside.stamps_ns.tolist() == [k * SECOND // 2 for k in range(COUNT)]
 
 
+@pytest.mark.parametrize('parent_moves', [False, True])
+def test_of_a_robot_with_wheels_the_frame_that_carries_the_camera_is_taken(tmp_path: Path, parent_moves: bool) -> None:
+    bag, notes = Bag(tmp_path / 'bag'), list[str]()
+    bag.poses('/tf', TF, camera_poses(), 'odom', 'base_link').poses('/tf', TF, camera_poses(), 'base_link', 'wheel')
+    bag.static(('base_link', 'cam', OPTICAL))
+    if parent_moves:  # a localisation corrects odom, and poses in odom drift
+        bag.poses('/tf', TF, camera_poses(), 'map', 'odom')
+    truth = load_ground_truth(bag.open(), on_note=notes.append)
+    if parent_moves:
+        assert truth is None
+        assert 'has 3 frames that move, name one (--truth-child-frame)' in notes[0]
+        return
+    assert truth is not None
+    assert np.abs(truth.poses - camera_poses() @ OPTICAL).max() < 1e-9
+    assert 'base_link in odom (8 poses) carries the camera by /tf_static' in notes[0]
+
+
 def test_poses_that_are_not_read_are_named(tmp_path: Path) -> None:
     bag, notes = Bag(tmp_path / 'bag'), list[str]()
     bag.add('/slam/path', 'nav_msgs/msg/Path', (SECOND, bag.new('nav_msgs/msg/Path', bag.header(SECOND, 'map'), [])))
