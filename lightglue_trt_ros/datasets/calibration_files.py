@@ -166,6 +166,8 @@ def _mapping(path: Path) -> dict[str, Any]:
     try:
         text = path.read_text(encoding='utf-8-sig')
         if text.lstrip().startswith('<?xml'):
+            if '<opencv_storage' not in text:
+                raise BagError(f'{path} is XML, and not that of OpenCV (<opencv_storage>); the forms that are read: {FORMS}')
             storage = cv2.FileStorage(str(path), cv2.FILE_STORAGE_READ)
             calib = _plain_values(storage.root())  # nodes do not keep their storage
         else:  # tabs stand in JSON and before comments, and PyYAML refuses them

@@ -241,6 +241,8 @@ def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
     matrix, listed = fields.first(*MATRICES), fields.first('intrinsics')
     if matrix is not None:
         size, k = _size(fields, SIZES[1]), fields.numbers(matrix, 9)
+        if 'fx' in fields and fields.number('fx') != k[0]:
+            raise ValueError(f'{fields.whole(matrix)} has the focal length {k[0]:g}, and fx is {fields.number("fx"):g}: remove one')
     elif listed is not None:
         size, k = _size(fields, SIZES[4]), _pinhole(*fields.numbers(listed, 4))
     else:
