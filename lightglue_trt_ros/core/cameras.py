@@ -20,7 +20,7 @@ POLYNOMIAL = {'plumb_bob': 'plumb_bob', 'radial-tangential': 'plumb_bob', 'radta
 FISHEYE = ('equidistant', 'fisheye')
 _NONE = ('', 'none', 'pinhole')
 LARGEST_COEFFICIENT = 1e6  # of a lens; rational models of real ones come to some thousands
-_COUNTS = {'plumb_bob': (4, 5), 'rational_polynomial': (8, 12, 14), 'equidistant': (4,)}
+_COUNTS = (4, 5, 8, 12, 14)  # under either name: those that are left out are zero
 _TRANSPORT = re.compile(r'(?<=[^/])/(compressed|compressedDepth|theora|zstd|ffmpeg|foxglove|h264)$')  # image_transport's plugins
 _RECTIFIED = re.compile(r'(?<!not)(?<!non)(?<!un)(^|_)rect(ified)?(_|$)')  # in a name of a topic, as image_rect_color has it
 _RAW = re.compile(r'(^|_)raw(_|$)')
@@ -48,7 +48,7 @@ class Intrinsics:
         for name in ('k', 'd', 'rectification'):
             object.__setattr__(self, name, np.array(getattr(self, name), np.float64, order='C'))
         if self.width <= 0 or self.height <= 0:
-            raise BagError(f'the intrinsics are for {self.width}x{self.height} pixels')
+            raise BagError(f'the intrinsics are for {self.width}x{self.height} pixels: set width and height to those of the images')
         if self.k.shape != (3, 3) or not np.isfinite(self.k).all() or not np.isfinite(self.d).all():
             raise BagError(f'the intrinsics are not finite: K = {self.k.tolist()}, D = {self.d.tolist()}; calibrate the camera')
         if not (self.k[0, 0] > 0 and self.k[1, 1] > 0 and self.k[2, 2] == 1):
@@ -249,9 +249,9 @@ def distortion_model(intrinsics: Intrinsics) -> str | None:
         raise BagError(f'no lens has D = {d.tolist()}: the camera is not calibrated, or the values are not initialised')
     if d.size == 0 or (model != 'equidistant' and not d.any()):
         return None
-    if d.size not in _COUNTS[model] and not (model == 'plumb_bob' and d.size in _COUNTS['rational_polynomial']):
-        counts = ' or '.join(map(str, _COUNTS[model]))
-        raise BagError(f'{intrinsics.distortion_model} has {counts} coefficients, not D = {d.tolist()}')
+    counts = (4,) if model == 'equidistant' else _COUNTS
+    if d.size not in counts and not (model == 'equidistant' and d.size > 4 and not d[4:].any()):  # drivers fill up with zeros
+        raise BagError(f'{intrinsics.distortion_model} has {" or ".join(map(str, counts))} coefficients, not D = {d.tolist()}')
     return model
 
 

@@ -70,10 +70,10 @@ def depth_from_image(msg: Any, per_metre: float | None = None) -> tuple[NDArray[
 def depth_from_compressed(msg: Any, megapixels: float | None = None, per_metre: float | None = None) -> tuple[NDArray[Any], float]:
     """The same of a sensor_msgs/CompressedImage of compressed_depth_image_transport: a PNG behind a header. Raises FrameError.
 
-    32FC1 is sent as 16 bits of inverse depth. A PNG or TIFF of compressed_image_transport has the pixels as they are.
-    `megapixels` as in `limits.decode_image`, `per_metre` as in `depth_from_image`.
+    32FC1 is sent as 16 bits of inverse depth. A PNG or TIFF of compressed_image_transport has the pixels as they are; the format
+    'png' is 16UC1. `megapixels` as in `limits.decode_image`, `per_metre` as in `depth_from_image`.
     """
-    data, encoding = bytes(msg.data), msg.format.partition(';')[0].strip()
+    data, encoding = bytes(msg.data), '16UC1' if msg.format == 'png' else msg.format.partition(';')[0].strip()
     inverse = 'compressedDepth' in msg.format
     if encoding not in _KINDS or 'rvl' in msg.format or 'jpeg' in msg.format:
         raise FrameError(f'its format is {msg.format!r:.60}: compressedDepth with PNG, of 16UC1 or 32FC1, can be read')

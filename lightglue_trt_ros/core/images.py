@@ -72,7 +72,6 @@ def gray_from_image(msg: Any, bits: int = 16) -> UInt8:
     """
     layout = _LAYOUTS.get(msg.encoding)
     if layout is None:
-        check_image(msg)
         return _through_cv_bridge(msg)
     check_image(msg, layout.pixel_bytes, layout.chroma_rows)
     shape = (msg.height, msg.width, layout.channels)
@@ -123,10 +122,10 @@ def gray_of(msg: Any, bits: int = 16, megapixels: float | None = None) -> UInt8:
     return gray_from_compressed(msg, bits, megapixels) if hasattr(msg, 'format') else gray_from_image(msg, bits)
 
 
-def largest_16_bit_sample(msg: Any) -> int | None:
-    """The largest sample of an Image or CompressedImage of 16 bits; None where it has 8 bits, or is no image.
+def samples_of_16_bits(msg: Any) -> NDArray[np.uint16] | None:
+    """The samples of an Image or CompressedImage of 16 bits; None where it has 8 bits, or is no image.
 
-    With the largest one of many images you know how many bits the camera fills.
+    With those of many images you know how many bits the camera fills.
     """
     if hasattr(msg, 'format'):
         data = bytes(msg.data)
@@ -136,7 +135,7 @@ def largest_16_bit_sample(msg: Any) -> int | None:
             image = decode_image(data, cv2.IMREAD_UNCHANGED)
         except (ValueError, cv2.error):
             return None
-        return None if image is None or image.dtype != np.uint16 or not image.size else int(image.max())
+        return None if image is None or image.dtype != np.uint16 or not image.size else np.asarray(image, np.uint16)
     layout = _LAYOUTS.get(msg.encoding)
     if layout is None or layout.sample_bytes != 2:
         return None
@@ -145,7 +144,7 @@ def largest_16_bit_sample(msg: Any) -> int | None:
     except ImageEncodingError:
         return None
     shape, strides = (msg.height, msg.width, layout.channels), (msg.step, layout.pixel_bytes, layout.sample_bytes)
-    return int(np.ndarray(shape, '>u2' if msg.is_bigendian else '<u2', msg.data, 0, strides).max())
+    return np.asarray(np.ndarray(shape, '>u2' if msg.is_bigendian else '<u2', msg.data, 0, strides), np.uint16)
 
 
 def eight_bits(samples: NDArray[Any], bits: int = 16) -> UInt8:
@@ -211,6 +210,7 @@ def _through_cv_bridge(msg: Any) -> UInt8:
         from cv_bridge import CvBridge
     except Exception as error:  # built for another numpy it fails in its own ways
         raise ImageEncodingError(f'{refusal}; else install cv_bridge ({error})') from error
+    check_image(msg)
     try:
         gray = np.asarray(CvBridge().imgmsg_to_cv2(msg, 'mono8'))
     except Exception as error:  # CvBridgeError, cv2.error, and what numpy raises

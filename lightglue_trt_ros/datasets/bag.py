@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -28,7 +29,8 @@ from .bag_parts import ENDINGS, ROS1_ADVICE, bag_files
 from .bag_readers import unpacked
 from .bag_storage import Storage, deserialize
 from .bag_topics import ImageTopics, load_image
-from .image_folders import is_hidden, natural, open_folder
+from .image_folders import SUFFIXES as IMAGE_SUFFIXES
+from .image_folders import has_layout, is_hidden, natural, open_folder
 from .poses import naming
 from .sequence import (
     CAMERA_INFO,
@@ -43,7 +45,11 @@ from .sequence import (
 )
 
 ARCHIVES = ('.gz', '.bz2', '.xz', '.lz4', '.zip', '.tar', '.tgz', '.7z')  # that are not unpacked here
+VIDEOS = ('.mp4', '.avi', '.mov', '.mkv', '.webm', '.m4v')
+VIDEO_ADVICE = ('take its frames out (ffmpeg -i {file} images/%06d.png), and write the stamp of each, in seconds, into '
+                'timestamps.txt next to images/')
 PACKETS = ('/Packet', '/FFMPEGPacket', '/CompressedVideo')  # types of videos
+_NO_DEPTH = re.compile(r'disparity|label|segment|confidence', re.IGNORECASE)  # names of topics whose 16 bits are others
 STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
 SKEW_NS = 5_000_000  # between the stamps of a stereo pair
 DEPTH_SKEW_NS = 20_000_000  # between those of an image and its depth image
@@ -88,6 +94,7 @@ def _opened(path: str | os.PathLike[str], image_topic: str | None, camera: str) 
     elif not path.name.endswith(ENDINGS):
         advice = ROS1_ADVICE.format(file=path, folder=path.with_suffix('')) if path.suffix == '.bag' else \
             'unpack it first, and name what comes out of it' if path.suffix in ARCHIVES else \
+            VIDEO_ADVICE.format(file=path) if path.suffix.lower() in VIDEOS else \
             f'name its folder, {path.parent}' if path.name == 'metadata.yaml' else 'name a bag or an image folder'
         raise BagError(f'{path} is no rosbag2 file (.db3, .mcap, also .zstd): {advice}')
     return BagRecording(Storage(path), image_topic, camera)
@@ -250,11 +257,16 @@ class BagRecording(Recording):
     @cached_property
     def depth(self) -> BagRecording | None:
         """The one image of depth that has these images' frame_id, as registered depth images do (REP 118); raw, if it is there."""
-        own = without_transport(self.image_topic)
-        cameras = [camera for camera in self._images.cameras()
-                   if without_transport(camera[0].name) != own and self._images.holds_depth(camera[0])]
-        of_frame = [each for camera in cameras if (each := self.other(camera[0].name)).frame_id == self.frame_id]
+        of_frame = [each for each in self.depths if each.frame_id == self.frame_id]
         return of_frame[0] if len(of_frame) == 1 else None
+
+    @cached_property
+    def depths(self) -> list[BagRecording]:
+        """Images of depth, by what they hold; what is called disparity, labels or confidence is none."""
+        own = without_transport(self.image_topic)
+        return [self.other(camera[0].name) for camera in self._images.cameras()
+                if without_transport(camera[0].name) != own and self._images.holds_depth(camera[0])
+                and not _NO_DEPTH.search(camera[0].name)]
 
     def other(self, topic: str) -> BagRecording:
         """Another image topic of the same bag, with the same bits and depth scale."""
@@ -324,6 +336,11 @@ class BagRecording(Recording):
         if foreign:
             raise BagError(f'{self.path} holds messages in {", ".join(sorted(foreign))} ({self._listing}), and cdr is needed, '
                            'which ROS 2 writes: record the topics with ros2 bag record')
+        others = [topic for topic in self.topics if topic.count and topic.type.endswith('Image')
+                  and topic.type not in (IMAGE, COMPRESSED_IMAGE)]
+        if others:
+            raise BagError(f'{self.path} holds images of another type, {"; ".join(map(str, others))}, and {IMAGE} or '
+                           f'{COMPRESSED_IMAGE} are read: publish them as one of these, and record that')
         packets = [topic for topic in self.topics if topic.count and topic.type.endswith(PACKETS)]
         if packets:
             raise BagError(f'{self.path} holds images in packets of a video only, {"; ".join(map(str, packets))}: play it, and '
@@ -356,9 +373,13 @@ def depth_of(recording: Recording, topic: str | None = None) -> Recording:
         raise BagError(f'{recording.path} has no depth images: put them into depth/ next to images/, PNGs of 16 bits in '
                        'millimetres, or list them in depth.txt next to rgb.txt')
     listing = '; '.join(map(str, recording.topics))
+    if not recording.depths:
+        raise BagError(f'{recording.path} has no depth images: none of its topics has images of 16UC1 or 32FC1, or '
+                       f'compressedDepth. It holds: {listing}')
+    found = ', '.join(f'{each.image_topic} ({each.frame_id!r})' for each in recording.depths)
     raise BagError(f'{recording.path} does not say which depth images are registered to {recording.image_topic}: of the topics '
-                   f'that hold depth, not exactly one has its frame_id {recording.frame_id!r}. Register them in the driver, '
-                   f'or name the topic (--depth-topic). It holds: {listing}')
+                   f'that hold depth, not exactly one has its frame_id {recording.frame_id!r}: {found}. Register them in the '
+                   f'driver, or name the topic (--depth-topic)')
 
 
 def stereo_recording(left: Recording, topic: str | None = None,
@@ -432,4 +453,18 @@ def _bag_without_metadata(path: Path) -> Path:
     names = sorted(entry.name for entry in path.iterdir() if not is_hidden(entry.name))
     listing = ', '.join(names[:8]) + (', …' if len(names) > 8 else '') if names else 'nothing'
     raise BagError(f'{path} is neither a rosbag2 (metadata.yaml) nor an image folder (images/ and timestamps.txt, rgb.txt, '
-                   f'image_0/ and times.txt, or mav0/): it holds {listing}')
+                   f'image_0/ and times.txt, or mav0/): it holds {listing}{_advice(path, names)}')
+
+
+def _advice(path: Path, names: list[str]) -> str:
+    """What to do with a folder that has these names and is no recording; empty: nothing is known."""
+    whole = next((place for place in path.absolute().parents[:3] if has_layout(place)), None)
+    if whole is not None:
+        return f'. Name {whole}'
+    videos = [name for name in names if name.lower().endswith(VIDEOS)]
+    if videos:
+        return f'. Of a video {VIDEO_ADVICE.format(file=path / videos[0])}'
+    if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
+        return ('. Move the images into images/, and write the stamp of each, in seconds and in the order of names, into '
+                'timestamps.txt next to it')
+    return ''

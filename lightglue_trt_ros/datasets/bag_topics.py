@@ -14,7 +14,7 @@ import numpy as np
 
 from ..core.cameras import without_transport
 from ..core.drawing import is_drawing
-from ..core.images import DEPTH_ENCODINGS
+from ..core.images import DEPTH_ENCODINGS, samples_of_16_bits
 from ..core.types import UInt8
 from ..utils.errors import BagError
 from ..utils.limits import decode_image, max_unpacked
@@ -59,7 +59,8 @@ class ImageTopics:
             return holds_depth(topic.name)
         if hasattr(message, 'format'):
             encoding = message.format.partition(';')[0].strip()
-            return 'compressedDepth' in message.format or encoding in DEPTH_ENCODINGS
+            return 'compressedDepth' in message.format or encoding in DEPTH_ENCODINGS or (
+                encoding in ('png', 'mono16') and holds_depth(topic.name) and samples_of_16_bits(message) is not None)
         return message.encoding in DEPTH_ENCODINGS or (message.encoding == 'mono16' and holds_depth(topic.name))
 
     def is_own(self, topic: Topic) -> bool:

@@ -1,4 +1,4 @@
-"""Calibration files in YAML: a camera's intrinsics, its pose in the body, and stereo pairs.
+"""Calibration files in YAML, JSON or OpenCV's XML: a camera's intrinsics, its pose in the body, and stereo pairs.
 
 `calibration_forms` has what each form says. A file that describes several cameras is named with one of them: camchain.yaml:cam1.
 """
@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import cv2
 import numpy as np
 
 from ..core.cameras import Intrinsics
@@ -19,8 +20,8 @@ from ..core.types import Float64
 from ..utils.errors import BagError
 from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, check_finite, described
 
-FORMS = ("this package's calib.yaml (width, height, fx, fy, cx, cy), ROS's camera_calibration, OpenCV's, EuRoC's sensor.yaml, "
-         "Kalibr's camchain.yaml, VINS-Fusion's and ORB-SLAM's")
+FORMS = ("this package's calib.yaml (width, height, fx, fy, cx, cy), ROS's camera_calibration and CameraInfo, OpenCV's, EuRoC's "
+         "sensor.yaml, Kalibr's camchain.yaml, VINS-Fusion's and ORB-SLAM's")
 _OPENCV = re.compile(r'\A%YAML:.*|!!opencv-matrix')  # not YAML, but in OpenCV's files
 _NO_SPACE = re.compile(r'^([ \t]*[\w.]+):(?=[^\s:])', re.MULTILINE)  # after a key: OpenCV reads that, and ORB-SLAM's files have it
 
@@ -153,7 +154,9 @@ def _naming(chosen: _Choice) -> Iterator[None]:
     try:
         yield
     except KeyError as error:
-        raise BagError(f'{chosen.words} has no {error.args[0]}; the forms that are read: {FORMS}') from None
+        keys = ', '.join(chosen.camera.keys[:8]) + ', ...' * (len(chosen.camera.keys) > 8)
+        raise BagError(f'{chosen.words} has no {error.args[0]}' + (f', it has {keys}' if keys else '')
+                       + f'; the forms that are read: {FORMS}') from None
     except (ValueError, TypeError, BagError) as error:
         raise BagError(f'{chosen.words}: {error}') from None
 
@@ -161,16 +164,45 @@ def _naming(chosen: _Choice) -> Iterator[None]:
 def _mapping(path: Path) -> dict[str, Any]:
     import yaml
     try:
-        calib = yaml.safe_load(_NO_SPACE.sub(r'\1: ', _OPENCV.sub('', path.read_text(encoding='utf-8-sig'))))
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise BagError(f'cannot read {path}: {" ".join(str(error).split())}') from None
+        text = path.read_text(encoding='utf-8-sig')
+        if text.lstrip().startswith('<?xml'):
+            if '<opencv_storage' not in text:
+                raise BagError(f'{path} is XML, and not that of OpenCV (<opencv_storage>); the forms that are read: {FORMS}')
+            storage = cv2.FileStorage(str(path), cv2.FILE_STORAGE_READ)
+            calib = _plain_values(storage.root())  # nodes do not keep their storage
+        else:  # tabs stand in JSON and before comments, and PyYAML refuses them
+            documents = [each for each in yaml.safe_load_all(_NO_SPACE.sub(r'\1: ', _OPENCV.sub('', text.expandtabs())))
+                         if each is not None]  # `ros2 topic echo` ends each message with ---
+            calib = documents[0] if documents else None
+            if len(documents) > 1 and not all(_same_but_header(calib, each) for each in documents[1:]):
+                raise BagError(f'{path} holds {len(documents)} documents (---) that differ: keep one')
+    except (OSError, UnicodeDecodeError) as error:
+        raise BagError(f'cannot read {path}: {error}') from None
+    except (yaml.YAMLError, cv2.error, SystemError) as error:
+        raise BagError(f'{path} is no YAML, JSON or XML ({" ".join(str(error).split()):.200}); the forms that are read: {FORMS}') \
+            from None
     if not isinstance(calib, dict):
-        raise BagError(f'{path} is no calibration; the forms that are read: {FORMS}')
+        start = next((line for line in text.splitlines() if line.strip() and line[0] != '#'), '')
+        raise BagError(f'{path} is no calibration' + (f', it begins with {start[:60]!r}' if start else ', it is empty')
+                       + f'; the forms that are read: {FORMS}')
     try:
         check_finite(calib)
     except ValueError as error:
         raise BagError(f'{path}: {error}') from None
     return calib
+
+
+def _same_but_header(one: Any, other: Any) -> bool:
+    return all(isinstance(each, dict) for each in (one, other)) and {**one, 'header': 0} == {**other, 'header': 0}
+
+
+def _plain_values(node: Any) -> Any:
+    """What OpenCV's FileStorage has, as YAML would have it."""
+    if node.isMap():
+        return {key: _plain_values(node.getNode(key)) for key in list(node.keys())}
+    if node.isSeq():
+        return [_plain_values(node.at(number)) for number in range(node.size())]
+    return node.string() if node.isString() else node.real()
 
 
 def rectifying(right_in_left: Float64) -> tuple[Float64, Float64, float]:

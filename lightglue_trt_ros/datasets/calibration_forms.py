@@ -17,9 +17,15 @@ from ..core.cameras import FISHEYE, LEAST_BASELINE_M, MOST_BASELINE_M, POLYNOMIA
 from ..core.types import Float64
 
 MODELS = {  # names of a camera's model in files, small letters, and the lens that they stand for; '' where another key names it
-    '': '', 'pinhole': '', 'kannalabrandt8': 'equidistant', 'rectified': 'none'}
+    '': '', 'pinhole': '', 'perspective': '', 'opencv': 'plumb_bob', 'kannalabrandt8': 'equidistant',
+    'opencv_fisheye': 'equidistant', 'fisheye': 'equidistant', 'rectified': 'none'}
+SIZES = (('width', 'height'), ('image_width', 'image_height'), ('w', 'h'), ('cols', 'rows'), ('resolution',), ('image_size',),
+         ('imagesize',))
+MATRICES = ('camera_matrix', 'k', 'cameramat')
+FOCALS = (('fx', 'fy', 'cx', 'cy'), ('fl_x', 'fl_y', 'cx', 'cy'), ('fx', 'fy', 'ppx', 'ppy'))
 MODEL_KEYS = ('distortion_model', 'distortion_type', 'distortion')
-COEFFICIENTS = ('distortion_coefficients', 'distortion_coeffs', 'distortion_coefs', 'dist_coeffs', 'dist_coefs', 'dist')
+COEFFICIENTS = ('distortion_coefficients', 'distortion_coeffs', 'distortion_coefs', 'dist_coeffs', 'dist_coefs', 'dist_coeff',
+                'distcoeff', 'dist', 'd')
 FLAT = ('k1', 'k2', 'p1', 'p2', 'k3', 'k4', 'k5', 'k6')  # in the order of OpenCV's vector
 LENS = re.compile(  # keys that speak of a lens, in small letters; min_dist and max_dist are of trackers
     r'(?<!min)(?<!max)(^|[._])dist(_|$|coef)|distor|coef(f?s?)?(_|$)|'
@@ -114,6 +120,7 @@ class DescribedCamera:
     intrinsics: Callable[[bool], Intrinsics]  # of rectified images (True), or of raw ones
     in_body: Callable[[], Float64 | None] = lambda: None  # (4, 4) body from camera
     in_left: Callable[[], Float64 | None] = lambda: None  # (4, 4) from the camera before it in the file, a left one, to this one
+    keys: tuple[str, ...] = ()  # what the file has instead, for messages
 
 
 def described(values: Mapping[str, Any], read: Callable[[str], Mapping[str, Any]]) -> dict[str, DescribedCamera]:
@@ -131,10 +138,11 @@ def described(values: Mapping[str, Any], read: Callable[[str], Mapping[str, Any]
         return _vins_rig(fields, read)
     if any(str(key).startswith(('Camera.', 'Camera1.')) for key in values):
         return _orbslam(values)
-    if any(re.fullmatch(r'imu\d+', str(key)) for key in values):
-        raise ValueError(f'it describes {", ".join(map(str, values))}, and no camera: give the camchain of Kalibr (cam0: ...)')
-    form = _opencv if 'camera_matrix' in fields else _euroc if 'intrinsics' in fields else _own
-    return {'': DescribedCamera(partial(form, values), partial(_first_pose, values))}
+    nested = {} if _has_camera(values) else {
+        str(name): value for name, value in values.items() if isinstance(value, dict) and _has_camera(value)}
+    Fields({name: value for name, value in values.items() if nested and name not in nested}).check_all_read()
+    return {name: DescribedCamera(partial(_plain, each), partial(_first_pose, each), keys=tuple(map(str, each)))
+            for name, each in (nested or {'': dict(values)}).items()}
 
 
 def rigid(matrix: Float64, name: str) -> Float64:
@@ -215,43 +223,42 @@ def _by_name(fields: Fields, model: str, name: str | None) -> list[float]:
     return [values.get(each, 0.0) for each in order] if values else []
 
 
-def _own(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
-    """This package's calib.yaml: width, height, fx, fy, cx, cy, and dist, or k1, k2, p1, p2, k3; distortion: the model."""
+def _has_camera(values: Mapping[str, Any]) -> bool:
+    fields = Fields(values)
+    return any(names[0] in fields for names in SIZES) and any(name in fields for name in (*MATRICES, 'intrinsics', 'fx', 'fl_x'))
+
+
+def _size(fields: Fields, usual: tuple[str, ...]) -> tuple[int, int]:
+    """Width and height by the names that are there. Raises KeyError with the `usual` ones."""
+    names = next((names for names in SIZES if names[0] in fields), usual)
+    return fields.size(names[0]) if len(names) == 1 else (fields.pixels(names[0]), fields.pixels(names[1]))
+
+
+def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
+    """A mapping with size, K and coefficients, by whichever names. Of rectified images its projection matrix counts."""
     fields = Fields(values)
     model = _camera_model(fields, 'model', 'camera_model', 'model_type')
-    size = fields.pixels('width'), fields.pixels('height')
-    k = _pinhole(*map(fields.number, ('fx', 'fy', 'cx', 'cy')))
-    lens = _lens(fields, model)
-    fields.check_all_read()
-    return _camera(size, k, *lens)
-
-
-def _opencv(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
-    """ROS's camera_calibration and OpenCV's: image_width, image_height, camera_matrix; of rectified images projection_matrix."""
-    fields = Fields(values)
-    model = _camera_model(fields, 'model', 'camera_model')
-    size = fields.pixels('image_width'), fields.pixels('image_height')
-    k = fields.numbers('camera_matrix', 9)
-    if rectified and 'projection_matrix' in fields:
-        p = np.reshape(fields.numbers('projection_matrix', 12), (3, 4))
+    matrix, listed = fields.first(*MATRICES), fields.first('intrinsics')
+    if matrix is not None:
+        size, k = _size(fields, SIZES[1]), fields.numbers(matrix, 9)
+        if 'fx' in fields and fields.number('fx') != k[0]:
+            raise ValueError(f'{fields.whole(matrix)} has the focal length {k[0]:g}, and fx is {fields.number("fx"):g}: remove one')
+    elif listed is not None:
+        size, k = _size(fields, SIZES[4]), _pinhole(*fields.numbers(listed, 4))
+    else:
+        size = _size(fields, SIZES[0])
+        k = _pinhole(*map(fields.number, next((names for names in FOCALS if all(map(fields.__contains__, names))), FOCALS[0])))
+    projection = fields.first('projection_matrix', 'p') if matrix is not None and rectified else None
+    if projection is not None:
+        p = np.reshape(fields.numbers(projection, 12), (3, 4))
         return Intrinsics(*size, p[:, :3], 'plumb_bob', np.zeros(5), shift_m=-float(p[0, 3] / p[0, 0]) if p[0, 0] > 0 else 0.0,
-                          source='its projection_matrix')
+                          source=f'its {fields.whole(projection)}')
     lens = _lens(fields, model)
-    if rectified and any(lens[1]):
-        raise ValueError(f'it has no projection_matrix, and the images are rectified by the name of their topic: camera_matrix '
-                         f'and D = {lens[1]} are of the raw images. Give the calibration of the rectified ones')
-    fields.check_all_read()
-    return _camera(size, k, *lens)
-
-
-def _euroc(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
-    """EuRoC's sensor.yaml, and a camera of Kalibr's camchain: resolution, intrinsics, distortion_model and coefficients."""
-    fields = Fields(values)
-    model = _camera_model(fields, 'model', 'camera_model')
-    size = fields.size('resolution')
-    k = _pinhole(*fields.numbers('intrinsics', 4))
-    lens = _lens(fields, model)
-    if any(lens[1]) and fields.first(*MODEL_KEYS) is None:
+    if rectified and matrix is not None and any(lens[1]):
+        raise ValueError(f'it has no projection_matrix, and the images are rectified by the name of their topic: '
+                         f'{fields.whole(matrix)} and D = {lens[1]} are of the raw images. Give the calibration of the rectified '
+                         'ones')
+    if matrix is None and listed is not None and not model and any(lens[1]) and fields.first(*MODEL_KEYS) is None:
         raise ValueError(f'it has no distortion_model, and D = {lens[1]} are of radtan or of equidistant: name the model')
     fields.check_all_read()
     return _camera(size, k, *lens)
@@ -263,7 +270,7 @@ def _chain(cameras: Mapping[str, Any]) -> dict[str, DescribedCamera]:
     before: DescribedCamera | None = None
     for name, values in sorted(cameras.items(), key=lambda item: int(str(item[0])[3:])):  # T_cn_cnm1 is from the number before
         in_left = partial(_in_left, Fields(values), before)
-        camera = DescribedCamera(partial(_euroc, values), partial(_chained, values, before), in_left)
+        camera = DescribedCamera(partial(_plain, values), partial(_chained, values, before), in_left)
         found[str(name)] = before = camera
     return found
 
@@ -379,10 +386,10 @@ def _orbslam(values: Mapping[str, Any]) -> dict[str, DescribedCamera]:
 
 def _orbslam_camera(values: Mapping[str, Any], prefix: str, rectified: bool) -> Intrinsics:
     common, own = Fields(values, 'Camera.'), Fields(values, prefix)
-    model = _camera_model(common, 'type')
-    if 'width' not in common:
+    model = _camera_model(common, 'type', 'model')
+    if not any(names[0] in common for names in SIZES):
         raise ValueError('it has no Camera.width: add Camera.width and Camera.height, the size of the images in pixels')
-    size = common.pixels('width'), common.pixels('height')
+    size = _size(common, SIZES[0])
     k = _pinhole(*map(own.number, ('fx', 'fy', 'cx', 'cy')))
     model, d = _lens(own, model)
     own.check_all_read()

@@ -22,6 +22,7 @@ _ODOMETRY = ('nav_msgs/msg/Odometry', 'geometry_msgs/msg/PoseWithCovarianceStamp
 _TRANSFORM = 'geometry_msgs/msg/TransformStamped'
 POSE_TYPES = (POSE_STAMPED, *_ODOMETRY, _TRANSFORM, TF)
 STATIC = '/tf_static'
+_NOT_READ = ('nav_msgs/msg/Path', 'geometry_msgs/msg/PoseArray', 'geometry_msgs/msg/PointStamped', 'sensor_msgs/msg/NavSatFix')
 _STILL = 1e-3  # metres, and of the rotation matrix's entries
 _AS_IT_IS = "taken as the camera's own (--camera-in-body says otherwise)"
 
@@ -138,6 +139,9 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
         if len(chosen) > 1:
             on_note(f'{bag.path} has {len(chosen)} topics of poses, none is taken as ground truth: name one (--truth-topic). '
                     f'{listing}')
+        if not topics and (others := [topic for topic in bag.topics if topic.type in _NOT_READ and topic.count]) and not computed:
+            on_note(f'{"; ".join(map(str, others))}: not read as ground truth; poses are read from {", ".join(POSE_TYPES)}, or '
+                    'from a file (--truth)')
         if len(chosen) != 1:
             return None
     else:
@@ -148,7 +152,7 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
         tracks = measured[chosen[0].name] if chosen[0].name in measured else read_poses(bag, chosen[0], on_note)
         if name is not None and chosen[0].type == TF and child_frame is None:
             tracks = _measured(own_odometry, chosen[0], tracks, on_note)
-        poses = _moving(tracks, chosen[0], child_frame)
+        poses = _moving(tracks if child_frame is not None else _that_carry(bag, tracks, on_note), chosen[0], child_frame)
         truth = _of_camera(bag, poses, chosen[0], camera_in_body, on_note)
         if name is None and own_odometry.origin_of(poses, chosen[0]) is Origin.IMAGES:
             on_note(f'{poses} of {chosen[0].name} have the stamps of the images: if an odometry computed them from these, figures '
@@ -203,13 +207,26 @@ def _of_camera(bag: BagRecording, poses: Poses, topic: Topic, camera_in_body: Fl
         return trajectory.of_camera(None, _AS_IT_IS)
     if poses.child == bag.frame_id:
         return trajectory.of_camera(None, "the camera's own")
-    static = [edge for each in bag.topics if each.type == TF and each.name.endswith(STATIC)
-              for edge in read_poses(bag, each, on_note)]
-    in_body = static_transform(static, poses.child, bag.frame_id)
+    in_body = static_transform(_static_edges(bag, on_note), poses.child, bag.frame_id)
     if in_body is None:
         raise BagError(f'its poses are of {poses.child}, and no {STATIC} joins that to {bag.frame_id!r}, the frame of the images: '
                        'say where the camera is in it (--camera-in-body)')
     return trajectory.of_camera(in_body, f'moved into {bag.frame_id} by {STATIC}')
+
+
+def _static_edges(bag: BagRecording, on_note: Callable[[str], None]) -> list[Poses]:
+    topics = [topic for topic in bag.topics if topic.type == TF and topic.name.endswith(STATIC)]
+    return [edge for topic in topics for edge in read_poses(bag, topic, on_note)]
+
+
+def _that_carry(bag: BagRecording, tracks: list[Poses], on_note: Callable[[str], None]) -> list[Poses]:
+    """Of several, the only one that carries the camera, without wheels and arms; all where there is none, or its parent moves."""
+    static = _static_edges(bag, on_note) if len(tracks) > 1 else []
+    carrying = [track for track in tracks if static_transform(static, track.child, bag.frame_id) is not None]
+    if len(carrying) != 1 or any(track.child == carrying[0].parent for track in tracks):
+        return tracks
+    on_note(f'of the frames that move, {carrying[0]} carries the camera by {STATIC}: it is taken')
+    return carrying
 
 
 def read_poses(bag: BagRecording, topic: Topic, on_note: Callable[[str], None]) -> list[Poses]:

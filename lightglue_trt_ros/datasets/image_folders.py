@@ -33,6 +33,7 @@ from .sequence import (
 )
 
 SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.webp')
+GROUND_TRUTH = ('state_groundtruth_estimate0', 'mocap0')  # of EuRoC and of TUM-VI
 TUM_PER_METRE = 5000  # of a depth image: https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats
 
 
@@ -271,7 +272,8 @@ class KittiFolder(FolderRecording):
 
 
 class EurocFolder(FolderRecording):
-    """data.csv, data/ and sensor.yaml of mav0/cam0, with mav0/state_groundtruth_estimate0: a sequence of EuRoC.
+    """data.csv, data/ and sensor.yaml of mav0/cam0, with mav0/state_groundtruth_estimate0 or mav0/mocap0: a sequence
+    of EuRoC or TUM-VI.
 
     mav0/cam1 has the right images; T_BS in both sensor.yaml gives the pose between the cameras.
     """
@@ -323,8 +325,9 @@ class EurocFolder(FolderRecording):
         return find_camera_in_body(self.path / self.calibration)
 
     def _ground_truth(self) -> Trajectory | None:
-        path = self.path.parent / 'state_groundtruth_estimate0' / 'data.csv'
-        return euroc_ground_truth(path) if path.exists() else None
+        places = (self.path.parent / name / 'data.csv' for name in GROUND_TRUTH)
+        path = next((place for place in places if place.is_file()), None)
+        return None if path is None else euroc_ground_truth(path)
 
 
 def euroc_ground_truth(path: Path) -> Trajectory:
@@ -337,11 +340,22 @@ def euroc_ground_truth(path: Path) -> Trajectory:
 
 def open_folder(path: Path, image_topic: str = IMAGE_TOPIC) -> FolderRecording | None:
     """The recording of an image folder; None where the folder has none of the layouts. Raises BagError."""
-    for layout in (ImagesFolder, TumFolder, KittiFolder, EurocFolder):
+    for layout in LAYOUTS:
         images = layout.find(path)
         if images is not None:
             return layout(images, image_topic)
     return None
+
+
+def has_layout(path: Path) -> bool:
+    """Whether a folder has one of the layouts, whole or not."""
+    try:
+        return any(layout.find(path) is not None for layout in LAYOUTS)
+    except BagError:
+        return True
+
+
+LAYOUTS = (ImagesFolder, TumFolder, KittiFolder, EurocFolder)  # the first that fits counts
 
 
 def _listed(home: Path, listing: str, folder: Path, parse: Callable[[str], int],
@@ -362,9 +376,13 @@ def _images_in(folder: Path, stamps: str) -> list[Path]:
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not is_hidden(entry.name))
     files = sorted((folder / name for name in names if name.lower().endswith(SUFFIXES)), key=natural)
     if not files:
-        raise BagError(f'{folder} holds no image ({len(names)} other files): an image folder has {folder.name}/*.png '
+        raise BagError(f'{folder} holds no image ({_in_words(names)}): an image folder has {folder.name}/*.png '
                        f'(or {", ".join(SUFFIXES[1:])}) and {stamps}')
     return files
+
+
+def _in_words(names: list[str]) -> str:
+    return f'{len(names)} other file{"s" * (len(names) != 1)}' + (f', as {names[0]}' if names else '')
 
 
 def _kitti_camera(path: Path) -> int | None:

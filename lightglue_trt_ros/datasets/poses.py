@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,6 +20,12 @@ MAX_STAMP_NS = (2**31 - 1) * 10**9  # builtin_interfaces/Time holds seconds in a
 KINDS = ('tum', 'kitti', 'euroc')
 GRID = 2.0**-32  # of numbers in the poses that this package computes: a quarter of a nanometre
 _KITTI_VALUES, _TUM_VALUES = 12, 8
+_LEAST_NS = 10**16  # a time of so many is in nanoseconds: as seconds it is beyond MAX_STAMP_NS
+_HEADING = re.compile(r'\W*(t\W|\w*(time|stamp))', re.IGNORECASE)  # how a line of column names begins
+_POSITION = r'((.*\.)?(p|t|pos|position|translation)([_.].*)?[_.]?)?'  # names of columns, before x, y or z
+_ROTATION = r'(.*\.)?(q|quat|quaternion|rot|rotation|orientation)([_.].*)?[_.]?'
+_COLUMNS = (r'(.*[._])?(time)?stamp(_?ns)?|_*time(_?ns)?|t', *(_POSITION + axis for axis in 'xyz'),
+            *(_ROTATION + axis for axis in 'xyzw'))
 
 T = TypeVar('T')
 
@@ -147,20 +154,27 @@ def poses_from(translations: ArrayLike, quaternions: ArrayLike) -> Float64:
 
 
 def parse_stamp(text: str) -> int:
-    """Seconds in decimal notation to nanoseconds, exactly. Raises ValueError when that is no stamp ROS can hold."""
+    """Seconds in decimal notation to nanoseconds, exactly; a number too large for seconds is one of nanoseconds.
+
+    Raises ValueError when that is no stamp ROS can hold.
+    """
     try:
-        ns = int((Decimal(text) * 10**9).to_integral_value())
+        value = Decimal(text)
+        ns = int((value if value >= _LEAST_NS else value * 10**9).to_integral_value())
     except (InvalidOperation, OverflowError, ValueError):
         raise ValueError(f'{text!r} is not a number of seconds') from None
     if not 0 <= ns <= MAX_STAMP_NS:
-        raise ValueError(f'{text!r} is not a time in seconds between 0 and {MAX_STAMP_NS // 10**9}')
+        raise ValueError(f'{text!r} is not a time in seconds between 0 and {MAX_STAMP_NS // 10**9}, nor one in nanoseconds')
     return ns
 
 
 def kind_of(path: Path) -> str:
     """tum, kitti or euroc, by the first line that holds values. Raises BagError when it is none of them."""
-    number, line = next(_lines(path), (0, ''))
-    if ',' in line:
+    _, lines = _read(path)
+    if not lines:
+        raise BagError(f'{path} holds no pose: one a line is needed')
+    number, line = lines[0]
+    if _separator(lines):
         return 'euroc'
     kinds = {_KITTI_VALUES: 'kitti', _TUM_VALUES: 'tum'}
     if (count := len(line.split())) not in kinds:
@@ -173,22 +187,49 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
     """Read a file of poses with quaternions, in seconds or nanoseconds and metres; EuRoC's lines may have more values.
 
     tum: `t tx ty tz qx qy qz qw`, world from camera, of the TUM RGB-D benchmark. euroc: `t,px,py,pz,qw,qx,qy,qz,...`, world from
-    body, of EuRoC's data.csv. Raises BagError that names the line.
+    body, of EuRoC's data.csv. Where a line above the values names the columns, it has the order. Raises BagError that names the
+    line.
     """
-    fields = ['t', 'x', 'y', 'z', *(('qx', 'qy', 'qz', 'qw') if kind == 'tum' else ('qw', 'qx', 'qy', 'qz'))]
-    separator, parse = (None, parse_stamp) if kind == 'tum' else (',', parse_nanoseconds)
+    headings, lines = _read(path)
+    separator = _separator(lines) or (',' if kind == 'euroc' else None)
+    columns, in_ns = _named_columns(headings, separator)
+    usual, order = {'tum': ([0, 1, 2, 3, 4, 5, 6, 7], 't x y z qx qy qz qw'),
+                    'euroc': ([0, 1, 2, 3, 5, 6, 7, 4], 't,x,y,z,qw,qx,qy,qz, and t in nanoseconds')}[kind]
+    order = f'{order}, where no line above names the columns' if columns is None else 'by the line that names the columns'
+    parse = parse_nanoseconds if in_ns or (columns is None and kind == 'euroc') else parse_stamp
 
     def row(line: str) -> tuple[int, list[float]]:
-        words = line.split(separator)
-        if len(words) < _TUM_VALUES or (kind == 'tum' and len(words) > _TUM_VALUES):
-            raise ValueError(f'{len(words)} values where {_TUM_VALUES} belong ({" ".join(fields)})')
-        return parse(words[0]), [_number(words[fields.index(field)]) for field in ('x', 'y', 'z', 'qx', 'qy', 'qz', 'qw')]
+        words = [word.strip() for word in line.split(separator)]
+        wanted = columns or usual
+        if len(words) <= max(wanted) or (columns is None and kind == 'tum' and len(words) > _TUM_VALUES):
+            raise ValueError(f'{len(words)} values where {max(wanted) + 1} belong ({order})')
+        try:
+            return parse(words[wanted[0]]), [_number(words[column]) for column in wanted[1:]]
+        except ValueError as error:
+            raise ValueError(f'{error} ({order})') from None
 
     rows = _rows(path, row)
     table = np.asarray([values for _, values in rows], np.float64).reshape(-1, 7)
     with naming(path):
         poses = poses_from(table[:, :3], table[:, 3:])
-    return _trajectory(path, {'tum': 'TUM', 'euroc': 'EuRoC'}[kind], [stamp for stamp, _ in rows], poses)
+    name = {'tum': 'TUM', 'euroc': 'EuRoC'}[kind] if columns in (None, usual) else 'by the names of its columns'
+    return _trajectory(path, name, [stamp for stamp, _ in rows], poses)
+
+
+def _separator(lines: Sequence[tuple[int, str]]) -> str | None:
+    """Of the values in the first line; None for spaces."""
+    return next((each for each in ',;' if lines and each in lines[0][1]), None)
+
+
+def _named_columns(headings: Sequence[str], separator: str | None) -> tuple[list[int] | None, bool]:
+    """Where t, x, y, z, qx, qy, qz, qw stand by the last of `headings` that names all of them, and whether t is in nanoseconds."""
+    for heading in reversed(headings):
+        names = [name.strip(' %"\'').lower() for name in re.sub(r'\[.*?\]|\(.*?\)', '', heading).split(separator)]
+        columns = [next((at for at, name in enumerate(names) if re.fullmatch(form, name)), None) for form in _COLUMNS]
+        found = [column for column in columns if column is not None]
+        if len(found) == len(_COLUMNS):
+            return found, re.match(r'\W*\w*\W*ns\b', heading) is not None
+    return None, False
 
 
 def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
@@ -252,21 +293,22 @@ def _number(text: str) -> float:
         raise ValueError(f'{text.strip()!r} is no number') from None
 
 
-def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines without comments and blanks."""
+def _read(path: Path) -> tuple[list[str], list[tuple[int, str]]]:
+    """Comments and column names above the values, and the numbered lines without comments and blanks."""
     try:
-        lines = path.read_text(encoding='utf-8-sig').splitlines()
+        text = path.read_text(encoding='utf-8-sig').splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BagError(f'cannot read {path}: {error}') from None
-    for number, line in enumerate(lines, 1):
-        if text := line.split('#')[0].strip():
-            yield number, text
+    lines = [(number, values) for number, line in enumerate(text, 1) if (values := line.split('#')[0].strip())]
+    if lines and _HEADING.match(lines[0][1]):
+        lines = lines[1:]
+    return [line.lstrip('# ') for line in text[:lines[0][0] - 1 if lines else 0]], lines
 
 
 def _rows(path: Path, row: Callable[[str], T]) -> list[T]:
     """Each line, read by `row`. Raises BagError that names the line."""
     rows = []
-    for number, line in _lines(path):
+    for number, line in _read(path)[1]:
         with naming(f'{path}, line {number}'):
             rows.append(row(line))
     return rows

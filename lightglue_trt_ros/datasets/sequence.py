@@ -200,12 +200,12 @@ def read_samples(path: Path) -> NDArray[Any]:
     try:
         data = path.read_bytes()
         image = decode_image(data, cv2.IMREAD_ANYCOLOR | cv2.IMREAD_ANYDEPTH | cv2.IMREAD_IGNORE_ORIENTATION)
-        if image is not None and image.dtype not in (np.uint8, np.uint16):
-            image = decode_image(data, cv2.IMREAD_ANYCOLOR | cv2.IMREAD_IGNORE_ORIENTATION)
     except (OSError, ValueError, cv2.error) as error:
         raise BagError(f'cannot read {path}: {error}') from None
     if image is None:
         raise BagError(f'{path} ({len(data)} bytes) is not an image, or is cut off: replace it, or delete it and its stamp')
+    if image.dtype not in (np.uint8, np.uint16):  # their range is not known
+        raise BagError(f'{path} has samples of {image.dtype}: write images of 8 or 16 bits')
     if (maxval := _maxval(data)) is None or (image.dtype == np.uint8 and data[:2] in _PLAIN):  # OpenCV has scaled these
         return image
     return np.asarray(cv2.convertScaleAbs(image, alpha=255 / maxval), np.uint8)

@@ -9,33 +9,41 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.depth import SATURATED, depth_pixels
-from ..core.images import largest_16_bit_sample
+from ..core.images import samples_of_16_bits
 from ..utils.errors import BagError, FrameError
 from .image_folders import DepthFolder
 from .sequence import Frame, Recording, readable_frames
 
 JUDGED_IMAGES = 20  # by which bits and units are judged
+OUTER_PERCENT, FEW_LEVELS = (1, 99), 16  # of samples; gray levels between these: thermal cameras have fewer in 16 bits
 FILLED_BITS = (8, 10, 12, 14)  # of 16, by cameras
 SATURATED_SHARE = 0.001  # of pixels: fewer are single ones beyond 65.5 m
 
 
 def bits_note(frames: Iterable[Frame], bits: int = 16) -> str:
-    """A line for people if images of 16 bits are dark or saturated since the camera fills other than `bits` bits; empty if not.
+    """A line for people if images of 16 bits are dark, saturated or nearly gray, as the camera fills other bits; empty if not.
 
-    The largest sample of all frames counts. Images of 8 bits are never dark in this sense, and one ends the search.
+    All frames count together. Images of 8 bits are never dark in this sense, and one ends the search.
     """
     largest = count = 0
+    low, high = np.inf, -np.inf  # between which nearly all samples are
     for frame in frames:
         try:
-            sample = largest_16_bit_sample(frame.load())
+            samples = samples_of_16_bits(frame.load())
         except (BagError, FrameError):
             continue
-        if sample is None:
+        if samples is None:
             return ''
-        largest, count = max(largest, sample), count + 1
+        largest, count = max(largest, int(samples.max())), count + 1
+        darkest, brightest = np.percentile(samples, OUTER_PERCENT)
+        low, high = min(low, darkest), max(high, brightest)
     used = next((some for some in FILLED_BITS if largest < 2**some), 16)
-    if not largest or used == bits:
+    levels = (high - low) / 2**(bits - 8)
+    if not largest or (used == bits and levels >= FEW_LEVELS):
         return ''
+    if used == bits:
+        return (f'the images have little contrast: nearly all samples of {count} images of 16 bits are from {low:.0f} to '
+                f'{high:.0f}, which gives {levels:.0f} of 256 gray levels; record images of 8 bits, stretched to this range')
     found = f'the largest sample of {count} images of 16 bits is {largest}, which takes {used} bits'
     if used < bits:
         return f'the images are dark: {found}, not {bits}; if the camera fills {used}, give --image-bits {used}'

@@ -120,9 +120,19 @@ def test_an_ideal_pinhole_leaves_points_alone(model: str, d: list[float]) -> Non
 def test_models_that_cannot_be_used() -> None:
     for model, d, message in (('double_sphere', [0.1, 0.2], "'double_sphere'.*plumb_bob"), ('', [0.1], "model '' with"),
                               ('pinhole', [0.1] * 5, 'Name the model of D: plumb_bob'),
-                              ('plumb_bob', [0.1, 0.2], '4 or 5 coefficients'), ('equidistant', [0.1] * 5, 'equidistant has 4')):
+                              ('plumb_bob', [0.1, 0.2], 'has 4 or 5 or 8 or 12 or 14 coefficients'),
+                              ('equidistant', [0.1] * 5, 'equidistant has 4')):
         with pytest.raises(BagError, match=message):
             undistort([[1, 2]], camera(model, d))
+
+
+@pytest.mark.parametrize(('model', 'd', 'same'), [
+    ('equidistant', [0.1, 0.01, 0.002, 0.0003, 0.0], [0.1, 0.01, 0.002, 0.0003]),
+    ('fisheye', [0.1, 0.01, 0, 0, 0, 0, 0, 0], [0.1, 0.01, 0, 0]),
+    ('rational_polynomial', [0.1, 0.02, 0.001, 0.002, 0.03], [0.1, 0.02, 0.001, 0.002, 0.03, 0, 0, 0]),
+    ('plumb_bob', [0.1, 0.02, 0.001, 0.002, 0.03, 0, 0, 0, 0, 0, 0, 0], [0.1, 0.02, 0.001, 0.002, 0.03])])
+def test_zeros_that_drivers_add_or_leave_out_do_not_count(model: str, d: list[float], same: list[float]) -> None:
+    assert undistort([[10, 20]], camera(model, d)).tolist() == undistort([[10, 20]], camera(model, same)).tolist()
 
 
 @pytest.mark.parametrize(('text', 'model'), [(EUROC, 'plumb_bob'), (ROS, 'plumb_bob')])
@@ -291,11 +301,11 @@ def test_real_cameras_at_the_extremes_are_taken(k: list[float], size: tuple[int,
 
 def test_files_that_are_no_calibration(tmp_path: Path) -> None:
     path = tmp_path / 'sensor.yaml'
-    for text, message in (('[1, 2]', 'no calibration'), ('a:\n\n  [', r'cannot read [^\n]*$'),
+    for text, message in (('[1, 2]', 'no calibration'), ('a:\n\n  [', r'is no YAML, JSON or XML [^\n]*$'),
                           (EUROC.replace('resolution', 'size'), 'has no resolution'), (EUROC.replace(', 480', ''), 'sensor.yaml'),
                           (EUROC.replace('pinhole', 'omni'), 'camera_model: omni'),
                           (EUROC.replace('458.654', '.nan'), 'not finite'),
-                          (ROS.replace('image_width', 'width'), 'has no image_width'),
+                          (ROS.replace('image_width', 'wide'), 'has no image_width, it has'),
                           (ROS.replace('0, 0, 1]', '0]'), 'has 7 values, not 9')):
         path.write_text(text)
         with pytest.raises(BagError, match=message):

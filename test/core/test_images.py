@@ -238,6 +238,13 @@ def test_a_malformed_image_says_what_is_wrong(change, told):
         gray_from_image(msg)
 
 
+def test_an_unknown_encoding_is_the_reason_whatever_its_bytes(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'cv_bridge', None)
+    for encoding in ('i420', 'NV12'):
+        with pytest.raises(ImageEncodingError, match=f"encoding '{encoding}' is none of mono8"):
+            gray_from_image(types.SimpleNamespace(height=4, width=4, encoding=encoding, step=4, data=bytes(24), is_bigendian=0))
+
+
 def test_without_cv_bridge_an_unknown_encoding_names_the_ways_out(monkeypatch):
     monkeypatch.setitem(sys.modules, 'cv_bridge', None)  # importing it now fails, also where it is installed
     with pytest.raises(ImageEncodingError) as caught:

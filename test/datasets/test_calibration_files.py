@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -83,6 +84,23 @@ FORMS = {
     'ORB-SLAM2': orbslam('Camera'),
     'ORB-SLAM3': orbslam(),
     'without spaces': orbslam().replace('PointSize: ', 'PointSize:').replace('Camera1.k1: ', 'Camera1.k1:'),
+    'CameraInfo of `topic echo`': 2 * (f'header:\n  frame_id: cam\nheight: 480\nwidth: 640\ndistortion_model: plumb_bob\n'
+                                      f'd: {RADTAN}\nk: {np.ravel(K).tolist()}\nbinning_x: 0\n---\n'),
+    'nested K and D': f'image_size: [640, 480]\nK: {K}\nD: [{RADTAN}]\n',
+    'Autoware': f'ImageSize: [640, 480]\nCameraMat:\n  data: {np.ravel(K).tolist()}\nDistCoeff:\n  data: {RADTAN}\nDistModel: ""\n',
+    'nerfstudio': json.dumps({'camera_model': 'OPENCV', 'fl_x': 450.0, 'fl_y': 451.0, 'cx': 319.5, 'cy': 239.5, 'w': 640, 'h': 480,
+                              **dict(zip(('k1', 'k2', 'p1', 'p2'), RADTAN, strict=True)), 'frames': [{'file_path': '0.png'}]}),
+    'JSON with tabs, inside a name': json.dumps({'camera': {'w': 640, 'h': 480, 'fx': 450.0, 'fy': 451.0, 'cx': 319.5, 'cy': 239.5,
+                                                            'dist': RADTAN}}, indent='\t'),
+    'tabs before comments': f'{OWN}dist: {RADTAN}'.replace('\n', '\t# measured\n'),
+    'OpenVSLAM': inside('Camera', f'model: "perspective"\n{FLAT_K}{FLAT_LENS}cols: 640\nrows: 480\nfps: 30.0\n'),
+    'OpenVSLAM, flat': orbslam('Camera').replace('type: "PinHole"', 'model: perspective').replace('width', 'cols').replace(
+        'height', 'rows'),
+    'OpenCV in XML': ('<?xml version="1.0"?>\n<opencv_storage>\n<image_width>640</image_width>\n<image_height>480</image_height>\n'
+                      '<camera_matrix type_id="opencv-matrix">\n<rows>3</rows><cols>3</cols><dt>d</dt>\n'
+                      '<data>450. 0. 319.5 0. 451. 239.5 0. 0. 1.</data></camera_matrix>\n<distortion_coefficients '
+                      'type_id="opencv-matrix">\n<rows>4</rows><cols>1</cols><dt>d</dt>\n'
+                      '<data>-0.28 0.07 0.0002 2e-05</data></distortion_coefficients>\n</opencv_storage>\n'),
     'byte order mark': f'\ufeff{OWN}dist: {RADTAN}\n',
 }
 FISHEYES = {
@@ -173,7 +191,6 @@ REFUSED = {
     'inside two': (OWN + inside('sensor', inside('Lens', f'distortion: {RADTAN}')), r'sensor.Lens.distortion: \[-0.28'),
     'camchain without a model': (inside('cam0', KALIBR.replace('distortion_model: radtan\n', '')),
                                  'cam0: it has no distortion_model'),
-    'D': (f'{OWN}D: {RADTAN}\n', 'D: '),
     'p of a fisheye': (f'{OWN}distortion: equidistant\nk1: 0.1\np1: 0.1\n', 'p1: 0.1'),
     'k5 of a fisheye': (orbslam(kind='KannalaBrandt8', names='k1 k2 k3 k4 k5', d=[*KB, 0.1]), 'Camera1.k5'),
     'thin prism': (f'{OWN}dist: {RADTAN}\ns1: 0.01\n', 's1: 0.01'),
@@ -182,8 +199,8 @@ REFUSED = {
     'unread in VINS': (VINS.replace('p1:', 'q1:').replace('   k1', '   xi: 0.2\n   k1'), 'xi: 0.2'),
     'LEFT.D': (f'{orbslam("Camera")}LEFT.D: !!opencv-matrix\n   rows: 1\n   cols: 4\n   dt: d\n   data: {RADTAN}\n', 'LEFT.D'),
     'stray Camera.k1': (f'{orbslam()}Camera.k1: 0.3\n', 'Camera.k1: 0.3'),
-    'count': (f'{OWN}dist: [0.1, 0.2, 0.3]\n', 'plumb_bob has 4 or 5 coefficients'),
-    'an IMU': ('imu0:\n  rostopic: /imu0\n  update_rate: 200.0\n', 'imu0, and no camera'),
+    'count': (f'{OWN}dist: [0.1, 0.2, 0.3]\n', 'plumb_bob has 4 or 5 or 8 or 12 or 14 coefficients'),
+    'an IMU': ('imu0:\n  rostopic: /imu0\n  update_rate: 200.0\n', 'it has imu0; the forms'),
     'VINS, no file': ('%YAML:1.0\ncam0_calib: "left.yaml"\nimage_width: 640\nmin_dist: 30\n', 'cam0.*cannot read .*left.yaml'),
     'VINS, no key': (f'{opencv_matrix("body_T_cam0", BODY)}image_width: 640\n', 'cam0 has no cam0_calib'),
     'no width of ORB-SLAM': (orbslam().replace('Camera.width: 640\n', ''), 'no Camera.width: add Camera.width'),
@@ -195,6 +212,14 @@ REFUSED = {
     'five intrinsics': (KALIBR.replace('[450.0,', '[0.9, 450.0,'), 'intrinsics has 5 values, not 4'),
     'seven values': (ROS.replace('0, 0, 1]', '0]'), 'camera_matrix has 7 values, not 9'),
     'no mapping': (VINS.replace('projection_parameters:\n', 'projection_parameters: 3\nother:\n'), 'projection_parameters: 3'),
+    'COLMAP': ('# Cameras\n1 OPENCV 640 480 450 451 319.5 239.5 0 0 0 0\n', "begins with '1 OPENCV 640 480.*forms that are"),
+    'an INI file': ('[LEFT_CAM_HD]\nfx=700.0\nfy=700.0\n', 'is no YAML, JSON or XML .*forms that are read'),
+    'XML that is cut off': ('<?xml version="1.0"?>\n<opencv_storage>\n<image_width>640</im', 'is no YAML, JSON or XML'),
+    'nothing': ('# later\n', 'it is empty'),
+    'keys of others': ('P0: 1\nP1: 2\n', 'has no width, it has P0, P1; the forms'),
+    'two documents': (f'{OWN}---\n{OWN.replace("450", "400")}', '2 documents .* that differ: keep one'),
+    'lens beside a nested camera': (inside('camera', OWN) + 'k1: 0.1\n', 'k1: 0.1 is not read'),
+    'fisheye of OpenVSLAM': (inside('Camera', f'model: equirectangular\n{OWN[15:]}'), 'Camera: model: equirectangular'),
     'identity': (ROS.replace('[450.0, 0, 319.5, 0, 451.0, 239.5, 0, 0, 1]', '[1, 0, 0, 0, 1, 0, 0, 0, 1]'), 'not calibrated'),
 }
 

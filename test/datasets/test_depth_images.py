@@ -19,6 +19,7 @@ from lightglue_trt_ros.datasets.sequence import holds_depth
 from lightglue_trt_ros.utils.errors import BagError
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
+from support.transport_bags import bag as transport_bag
 
 CALIB = 'model: pinhole\nwidth: 40\nheight: 30\nfx: 50\nfy: 50\ncx: 20\ncy: 15\ndist: []\n'
 IMAGE, COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
@@ -199,8 +200,22 @@ def test_depth_that_is_not_registered_has_to_be_named(tmp_path: Path) -> None:
     del (topics := dict(REALSENSE))['/camera/camera/aligned_depth_to_color/image_raw']
     recording = open_recording(bag(tmp_path / 'bag', topics))
     assert recording.depth is None
-    with pytest.raises(BagError, match=r"frame_id 'color_optical'. Register them in the driver, or name the topic \(--depth-t"):
+    with pytest.raises(BagError, match=r"frame_id 'color_optical': \S+depth/image_rect_raw \('depth_op.*Register"):
         depth_of(recording)
+
+
+def test_depth_that_another_driver_stores_as_png_and_numbers_that_are_no_depth(tmp_path: Path) -> None:
+    colour, stored = ('bgr8', np.zeros((12, 16, 3), np.uint8)), np.full((12, 16), 1500, np.uint16)
+    png = cv2.imencode('.png', stored)[1].tobytes()
+    for name, form in (('a', 'png'), ('b', 'mono16; png compressed ')):
+        topics = {'/cam/color': [colour], '/cam/depth/compressed': [(form, png)]}
+        found = depth_of(open_recording(transport_bag(tmp_path / name, topics)))
+        np.testing.assert_allclose(metres(next(found.frames()).load()), 1.5, rtol=1e-6)
+    picture = cv2.imencode('.png', np.zeros((12, 16), np.uint8))[1].tobytes()
+    for name, topic, message in (('c', '/cam/disparity', ('16UC1', stored)), ('d', '/cam/depth/compressed', ('png', picture)),
+                                 ('e', '/cam/labels', ('16UC1', stored))):
+        with pytest.raises(BagError, match=f'no depth images: .*It holds: .*{topic}'):
+            depth_of(open_recording(transport_bag(tmp_path / name, {'/cam/color': [colour], topic: [message]})))
 
 
 def test_topics_of_colour_stay_when_all_are_called_depth(tmp_path: Path) -> None:

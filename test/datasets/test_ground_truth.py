@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,15 @@ from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
 from lightglue_trt_ros.datasets.own_odometry import OwnOdometry
-from lightglue_trt_ros.datasets.poses import Trajectory, are_on_grid, on_grid, poses_from, quaternions_from_rotations
+from lightglue_trt_ros.datasets.poses import (
+    Trajectory,
+    are_on_grid,
+    kind_of,
+    on_grid,
+    poses_from,
+    quaternions_from_rotations,
+    read_quaternions,
+)
 from lightglue_trt_ros.datasets.sequence import Recording
 from lightglue_trt_ros.utils.errors import BagError
 
@@ -237,8 +246,61 @@ def test_files(tmp_path: Path) -> None:
     assert beside.stamps_ns.tolist() == [k * SECOND // 2 for k in range(COUNT)]
 
 
+@pytest.mark.parametrize('parent_moves', [False, True])
+def test_of_a_robot_with_wheels_the_frame_that_carries_the_camera_is_taken(tmp_path: Path, parent_moves: bool) -> None:
+    bag, notes = Bag(tmp_path / 'bag'), list[str]()
+    bag.poses('/tf', TF, camera_poses(), 'odom', 'base_link').poses('/tf', TF, camera_poses(), 'base_link', 'wheel')
+    bag.static(('base_link', 'cam', OPTICAL))
+    if parent_moves:  # a localisation corrects odom, and poses in odom drift
+        bag.poses('/tf', TF, camera_poses(), 'map', 'odom')
+    truth = load_ground_truth(bag.open(), on_note=notes.append)
+    if parent_moves:
+        assert truth is None
+        assert 'has 3 frames that move, name one (--truth-child-frame)' in notes[0]
+        return
+    assert truth is not None
+    assert np.abs(truth.poses - camera_poses() @ OPTICAL).max() < 1e-9
+    assert 'base_link in odom (8 poses) carries the camera by /tf_static' in notes[0]
+
+
+def test_poses_that_are_not_read_are_named(tmp_path: Path) -> None:
+    bag, notes = Bag(tmp_path / 'bag'), list[str]()
+    bag.add('/slam/path', 'nav_msgs/msg/Path', (SECOND, bag.new('nav_msgs/msg/Path', bag.header(SECOND, 'map'), [])))
+    assert load_ground_truth(bag.open(), on_note=notes.append) is None
+    assert re.search(r'/slam/path .*not read as ground truth; poses are read from .*PoseStamped.*--truth', notes[0])
+
+
+@pytest.mark.parametrize('heading', [
+    '#timestamp,tx,ty,tz,qx,qy,qz,qw', 'timestamp,p_x,p_y,p_z,q_x,q_y,q_z,q_w', 'timestamp [ns],qw,qx,qy,qz,x,y,z',
+    '#timestamp [ns], p_RS_R_x [m], p_RS_R_y [m], p_RS_R_z [m], q_RS_w [], q_RS_x [], q_RS_y [], q_RS_z [], v_RS_R_x [m s^-1]',
+    '%time,field.header.seq,field.header.stamp,field.pose.position.x,field.pose.position.y,field.pose.position.z,'
+    'field.pose.orientation.x,field.pose.orientation.y,field.pose.orientation.z,field.pose.orientation.w,field.twist.linear.x',
+    ';t;x;y;z;qx;qy;qz;qw', 'timestamp tx ty tz qx qy qz qw', '# t(s) x y z qw qx qy qz vx'])
+@pytest.mark.parametrize('unit', [9, 0])
+def test_columns_are_read_by_their_names(tmp_path: Path, heading: str, unit: int) -> None:
+    separator = next((each for each in ',;' if each in heading), ' ')
+    names = re.sub(r'\[.*?\]|\(.*?\)', '', heading).lstrip('# ').replace('%', '').split(separator if separator != ' ' else None)
+    pose = dict(zip(('x', 'y', 'z', 'qx', 'qy', 'qz', 'qw'), (1.0, 2, 3, 0, 0, 0.6, 0.8), strict=True))
+
+    def value(name: str) -> str:
+        last = name.strip()[-1:]
+        if re.search('seq|^$|linear|v_|^vx', name.strip()):
+            return '7'
+        if last not in 'wxyz':
+            return '1403636579.763555584' if unit and 'ns' not in heading else '1403636579763555584'
+        return str(pose[('q' if re.search('q|orient', name) else '') + last])
+
+    path = tmp_path / 'poses.txt'
+    path.write_text(f'{heading}\n{separator.join(map(value, names))}\n')
+    truth = read_quaternions(path, kind_of(path) if separator != ' ' else 'tum')
+    assert truth.stamps_ns.tolist() == [1403636579763555584]
+    np.testing.assert_allclose(truth.poses[0], [[0.28, -0.96, 0, 1], [0.96, 0.28, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]], atol=1e-12)
+
+
 @pytest.mark.parametrize(('text', 'kind', 'message'), [
-    ('1 2 3\n', None, 'line 1: 3 values: poses are 8 a line'), ('', None, '0 values'), ('# x\n', 'tum', 'no pose'),
+    ('1403636579.7,0,0,0,0,0,0,1\n', None, 'not a number of nanoseconds .t,x,y,z,qw,qx,qy,qz, and t in nano.*no line above names'),
+    ('timestamp,x,y,z,qx,qy,qz,qw\n1.5,0,0,0\n', None, '4 values where 8 belong .by the line that names the columns'),
+    ('1 2 3\n', None, 'line 1: 3 values: poses are 8 a line'), ('', None, 'holds no pose'), ('# x\n', 'tum', 'no pose'),
     ('1 2 3\n', 'kitti', '3 values where 12'), ('2 0 0 0 0 1 0 0 0 0 1 0\n', None, 'no rotation'), ('# x\n', 'kitti', 'no pose'),
     ('1 0 0 0 0 1 0 0 0 0 1 0\n', None, '1 poses for 8 stamps'), ('1,2,3\n', None, 'line 1: 3 values where 8'),
     ('now,0,0,0,1,0,0,0\n', None, 'line 1: .*now'), ('1 0 0 0 0 0 0 1\n', 'gps', "kind 'gps'"), ('-1,0,0,0,1,0,0,0\n', None, '-1')])

@@ -126,6 +126,38 @@ def test_layout(tmp_path: Path, name: str) -> None:
         assert camera.d.tolist() == ([-0.2, 0.07, 0.0002, 0.00001] if name == 'euroc' else [0.0] * 5)
 
 
+def test_tum_vi_and_lists_with_a_line_of_names(tmp_path: Path) -> None:
+    path = make_euroc(tmp_path / 'room1')
+    (path / 'mav0' / 'state_groundtruth_estimate0').rename(path / 'mav0' / 'mocap0')
+    listing = path / 'mav0' / 'cam0' / 'data.csv'
+    listing.write_text(listing.read_text().replace('#timestamp', 'timestamp'))
+    truth = load_ground_truth(open_recording(path))
+    assert truth is not None
+    assert np.abs(truth.poses - camera_poses()).max() < 1e-9
+
+
+def test_stamps_in_nanoseconds_are_read_as_such(tmp_path: Path) -> None:
+    write_images(tmp_path / 'images', ['0.png', '1.png'])
+    for text in (f'{START_NS}\n{START_NS + 1}\n', f'timestamp\n{START_NS}.0\n1403636579.763555585\n'):
+        (tmp_path / 'timestamps.txt').write_text(text)
+        assert [frame.stamp_ns for frame in open_recording(tmp_path).frames()] == [START_NS, START_NS + 1]
+
+
+@pytest.mark.parametrize(('names', 'opened', 'advice'), [
+    (['own/images/0.png', 'own/timestamps.txt'], 'own/images', r'Name \S+/own$'),
+    (['mav0/cam0/data/1.png', 'mav0/cam0/data.csv'], 'mav0/cam0/data', r'Name \S+/cam0$'),
+    (['flight/IMG_1.JPG'], 'flight', 'Move the images into images/, and write the stamp of each'),
+    (['flight/left.MP4', 'flight/notes.txt'], 'flight', r'ffmpeg -i \S+/flight/left.MP4 images/%06d.png.*timestamps.txt'),
+    (['left.avi'], 'left.avi', r'no rosbag2 file .*ffmpeg -i \S+/left.avi images/%06d.png'),
+    (['color/0.jpg', 'pose/0.txt'], '.', 'it holds color, pose$')])
+def test_other_folders_are_refused_with_what_to_do(tmp_path: Path, names: list[str], opened: str, advice: str) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(b'')
+    with pytest.raises(BagError, match=advice):
+        open_recording(tmp_path / opened)
+
+
 @pytest.mark.parametrize('name', MAKERS)
 def test_bag_from_a_layout(tmp_path: Path, name: str, capsys: pytest.CaptureFixture[str]) -> None:
     folder = MAKERS[name](tmp_path / 'in')

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,15 @@ def test_images_of_eight_bits_and_full_ones_are_never_dark(tmp_path: Path) -> No
         assert notes_of(folder(tmp_path / f'folder{number}', arrays)) == []
     one_bright = [*deep(12)[:2], deep(16)[0]]
     assert notes_of(camera_bag(tmp_path / 'bright', {'/camera/image_raw': Images(one_bright)})) == []
+
+
+def test_raw_thermal_images_are_called_nearly_gray(tmp_path: Path) -> None:
+    kelvins = [29000 + 10 * picture.astype(np.uint16) for picture in PICTURES]  # hundredths
+    kelvins[0][0, :2] = 0, 65535  # broken pixels
+    notes: list[str] = []
+    given = EvaluationOptions()
+    open_scene(given.open(camera_bag(tmp_path / 'bag', {'/thermal/image_raw': Images(kelvins)})), given, notes.append)
+    assert re.search(r'little contrast: .* of 3 images .* are from 29\d+ to 31\d+, which gives 10 of 256', ' '.join(notes))
 
 
 def test_thermal_images_without_a_frame_that_can_be_read_have_no_note() -> None:

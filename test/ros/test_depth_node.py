@@ -87,6 +87,10 @@ class SlowBackend(SharedBackend):
         return super().match(*args)
 
 
+def open_slow(config: Any, **_: Any) -> Opened:
+    return Opened(SlowBackend(config.engine_spec('fp32')), 'slow')
+
+
 def known(matches) -> float:
     """Share of points that are known in space."""
     return float(np.mean(np.isfinite(matches.xyz[:, 2])))
@@ -121,7 +125,7 @@ def frames_processed(peer: Peer, camera: str) -> int:
 
 @pytest.mark.parametrize('depth_rate', [30, 90])
 def test_every_cloud_of_a_slow_matcher_has_the_depth_of_a_fast_camera(stack, depth_rate):
-    rig = DepthRig(stack, open_backend=lambda config, **_: Opened(SlowBackend(config.engine_spec('fp32')), 'slow'))
+    rig = DepthRig(stack, open_backend=open_slow)
     rig.tell_camera()
     clouds = stream(rig, 3.5, 30, depth_rate)
     assert 5 <= len(clouds) <= 12, 'the others are dropped'
@@ -129,12 +133,28 @@ def test_every_cloud_of_a_slow_matcher_has_the_depth_of_a_fast_camera(stack, dep
     wait_for(lambda: rig.peer.figures().get('depth images missing') == '0')
 
 
+def test_depth_images_that_come_while_the_node_is_busy_are_kept(stack):
+    """A frame is taken, and the executor has no time until its depth image and two later ones are there."""
+    rig, images = DepthRig(stack, open_backend=open_slow), frames()
+    rig.tell_camera()
+    rig.send(0, images[0], WALL)
+    stamps = [SECOND + number * PERIOD_NS for number in (1, 2, 3)]
+    rig.peer.images.publish(image_message(stamps[0], images[1]))
+    time.sleep(MATCH_S / 8)
+    timer = rig.node.create_timer(0.001, lambda: (timer.cancel(), time.sleep(MATCH_S / 2)))
+    time.sleep(MATCH_S / 8)
+    for stamp in stamps:
+        rig.depths.publish(depth_message(stamp, WALL))
+    wait_for(lambda: rig.peer.clouds)
+    assert known(matches_from_cloud(rig.peer.clouds[0])) == 1.0
+
+
 def test_a_node_that_waits_for_late_depth_is_not_called_a_slow_one(stack):
     rig = DepthRig(stack, open_backend=lambda config, **_: Opened(NullBackend(config.engine_spec('fp32')), 'null'), max_wait_s=0.5,
                    refinement='none')
     rig.tell_camera()
     clouds = stream(rig, 4, 30, 30, 0.15)
-    assert [known(matches) for matches in clouds[8:]] == [1.0] * len(clouds[8:]), 'the first ones come before any depth'
+    assert [known(matches) for matches in clouds] == [1.0] * len(clouds), 'the first depth comes with the fifth image'
     wait_for(lambda: 'frames a second are matched, the others dropped: each waits for its depth image, which comes 0.1'
              in rig.peer.status()[1])
     assert 'lower max_wait_s' in rig.peer.status()[1]

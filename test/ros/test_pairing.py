@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from lightglue_trt_ros.ros.matcher.pairing import PARTNERS, Pairing
+from lightglue_trt_ros.ros.matcher.pairing import PARTNERS, SILENT, Pairing
 
 pytestmark = pytest.mark.stereo
 PERIOD = 0.1
@@ -92,12 +92,21 @@ def test_a_silent_camera_is_told_and_not_waited_for():
     line = Timeline()
     line.play(*both(20, drop=lambda number: number > 3))
     assert 'no right image came with the last 16 left images' in line.pairing.problem
-    pairing: Pairing[int] = Pairing(0.005)
-    for number in range(10):
+    pairing: Pairing[int] = Pairing(0.005, max_wait_s=0.05)
+    for number in range(SILENT + 1):
         pairing.frame_came(float(number))
-    began = time.monotonic()
-    assert pairing.take(9.0) is None
-    assert time.monotonic() - began < 0.02
+        began = time.monotonic()
+        assert pairing.take(float(number)) is None
+        assert (time.monotonic() - began < 0.02) == (number == SILENT)
+
+
+def test_the_first_frames_wait_also_when_many_came_before_the_first_right_image():
+    """The node finds the topics of a camera that runs already one after the other."""
+    pairing: Pairing[str] = Pairing(0.005, max_wait_s=0.5)
+    for number in range(20):
+        pairing.frame_came(number * 0.033)
+    threading.Timer(0.02, pairing.partner_came, (19 * 0.033, 'right')).start()
+    assert pairing.take(19 * 0.033) == 'right'
 
 
 def test_one_camera_twice_as_fast():

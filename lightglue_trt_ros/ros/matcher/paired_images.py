@@ -26,7 +26,7 @@ from ..clouds import stamp_seconds
 from ..diagnostics import LOST, RECENT_S, WARN, Verdict, Wanted, useless_images, why_silent
 from ..fading_log import FadingLog
 from ..parameters import NodeConfig
-from .pairing import DEPTH, STEREO, Pairing, Words
+from .pairing import DEPTH, PARTNERS, STEREO, Pairing, Words
 from .subscription import decode, deserialise, subscribe, wanted_images
 
 Image = TypeVar('Image')
@@ -52,7 +52,7 @@ class PairedImages(ABC, Generic[Image]):
         self._message_bytes = 0  # of the newest message
         self._refusals = FadingLog()  # of the pipeline's thread
         self.begin()
-        self.images: Any = subscribe(node, settings, topic, transport, self._on_image, self._on_lost)
+        self.images: Any = subscribe(node, settings, topic, transport, self._on_image, self._on_lost, waiting=PARTNERS)
 
     def close(self) -> None:
         self._node.destroy_subscription(self.images)

@@ -227,8 +227,8 @@ class Pairing(Generic[T]):
     def _is_worth_waiting(self, stamp: float) -> bool:
         """Whether a partner is due that is nearer to this frame than what came."""
         frame, last = self._frame(stamp), self._last_partner
-        if frame is None or self._since_partner >= SILENT:
-            return False
+        if frame is None or (self._since_partner >= SILENT and (last is not None or len(self._judged) >= SILENT)):
+            return False  # but before the first partner, frames that were dropped meanwhile do not count: the camera may just start
         if self._delays and float(np.median(self._delays)) > self._max_wait_s:
             return False  # they come too late
         nearest = self._nearest(stamp)

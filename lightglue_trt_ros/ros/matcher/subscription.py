@@ -31,13 +31,14 @@ def wanted_images(subscription: Any, settings: NodeConfig, size: Size | None, me
 
 
 def subscribe(node: Node, settings: NodeConfig, topic: str, transport: str, on_image: Callable[[bytes], None],
-              on_lost: Callable[[int], None]) -> Any:
-    """Subscribe to the newest image of `topic`, as bytes: a frame that another replaces is never deserialised.
+              on_lost: Callable[[int], None], waiting: int = 1) -> Any:
+    """Subscribe to the newest images of `topic`, as bytes: a frame that another replaces is never deserialised. While the node is
+    busy, `waiting` of them are kept.
 
     Compressed images come on <topic>/<transport>, wherever `topic` is remapped to. `on_lost` gets the number of messages that were
     lost on the way since the last call, where the middleware reports it.
     """
-    qos = QoSProfile(depth=1, reliability=ReliabilityPolicy[settings.qos_reliability.upper()])
+    qos = QoSProfile(depth=waiting, reliability=ReliabilityPolicy[settings.qos_reliability.upper()])
     kind: Any = Image
     if transport != 'raw':
         kind, topic = CompressedImage, f'{node.resolve_topic_name(topic)}/{transport}'
