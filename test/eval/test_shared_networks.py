@@ -29,7 +29,7 @@ from lightglue_trt_eval.recording_pass import RecordingPass
 from lightglue_trt_eval.report.summary import coverage
 from lightglue_trt_eval.score.metrics import Evaluation, MatcherResult
 from lightglue_trt_ros.backends import tensorrt
-from lightglue_trt_ros.core import frame_matcher as frontend
+from lightglue_trt_ros.core import frame_pair
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.early_exit import EarlyExits
@@ -307,7 +307,7 @@ def device(plans: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Any:
     def host(*arguments: Any) -> Any:
         raise AssertionError('points were placed on the host')
 
-    monkeypatch.setattr(frontend, 'refine_points', host)
+    monkeypatch.setattr(frame_pair, 'refine_points', host)
     with EmulatedGpu().installed() as gpu:
         backend = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), CONFIG.engine_spec('fp32'), EXITS, dict(plans), 'emulated')
         monkeypatch.setattr(methods, 'open_backend', lambda config: Opened(backend, 'emulated'))
