@@ -21,8 +21,8 @@ PairMatcher = Callable[[UInt8, UInt8], MatchedPoints]  # of two gray images (H, 
 
 
 def find_sequences(data: Path) -> dict[str, Path]:
-    """Those of SEQUENCES that a folder holds, by name; else `data` itself, any bag or image folder."""
-    known = {name: data / name for name in SEQUENCES if (data / name).is_dir()}
+    """The recordings with images/ that a folder holds, by name; else `data` itself, any bag or image folder."""
+    known = {path.parent.name: path.parent for path in sorted(data.glob('*/images'))}
     return known or {data.name or str(data): data}
 
 

@@ -344,7 +344,7 @@ def test_any_recording_has_pairs(shared_data, tmp_path):
     assert [pair.name for pair in pairs.values()] == ['kitti_short_1, frames 25 and 26', 'kitti_short_1, frames 25 and 37']
     assert np.abs(pairs['easy'].first.astype(int) - pairs['hard'].first).max() == 0
     assert [find_sequences(shared_data / 'kitti_short_1'), len(find_sequences(shared_data))] == [
-        {'kitti_short_1': shared_data / 'kitti_short_1'}, 3]
+        {'kitti_short_1': shared_data / 'kitti_short_1'}, 4]
     with pytest.raises(BagError):
         load_pairs(tmp_path)
 
