@@ -215,7 +215,7 @@ def test_noise_on_depth_images_is_within_its_deviation(run: Any, tmp_path: Path,
 def test_what_depth_needs_is_named(run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     code, text, report = run(make_bag(tmp_path / 'plain'), '--depth')
     assert (code, report) == (1, {})
-    assert 'does not say which depth images are registered to /camera/image_raw' in text
+    assert 'has no depth images: none of its topics has images of 16UC1 or 32FC1' in text
     code, text, _ = run(make_bag(tmp_path / 'uncalibrated', depth=depths(), intrinsics=None), '--depth')
     assert code == 1
     assert 'points with a depth need the intrinsics of the camera; give --camera' in text
