@@ -36,7 +36,7 @@ COLCON_BASES := --paths . --build-base build/colcon/build --install-base build/c
 .PHONY: help demo docs check test lint pytest params schemas figures parity colcon-test gpu-test kernels mutants robot clean
 
 help:
-	@echo 'make demo         render a flight, run the real node over it, show how well it matches: build/demo/'
+	@echo 'make demo         render a flight, evaluate it offline and in the real node: build/demo/report.html'
 	@echo '                  SEQUENCE=path takes a folder of images or a rosbag2 instead,'
 	@echo '                  IMAGE_TOPIC=/topic one of several of its cameras'
 	@echo 'make check        lint, types, and the tests that need neither ROS nor the networks: a minute'

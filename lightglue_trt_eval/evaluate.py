@@ -65,6 +65,7 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
             failures.append(f'live: {error}')
         interrupted = stopped()
     results[0].worst_pairs = with_images(results[0].worst_pairs, frames)
+    results[0].middle_pair = with_images(results[0].middle_pair, frames)
     for failure in failures:
         notes(failure)
     memory_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024

@@ -60,7 +60,7 @@ class Inputs:
             return degraded_frames(usable_frames(self.recording, self.scene.timeline.numbers), self.options.degrade, bits)
 
         return Frames(opened, lambda message: gray_of(message, bits), self.scene, wall=wall, stopped=stopped, on_note=on_note,
-                      depths=self.depth_images, stereo=self.stereo)
+                      depths=self.depth_images, stereo=self.stereo, sampled=self.options.sampled_pairs)
 
 
 def open_inputs(recording: Recording, options: EvaluationOptions, on_note: Callable[[str], None]) -> Inputs:

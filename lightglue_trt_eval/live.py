@@ -22,6 +22,7 @@ from .score.method_score import MethodScore
 from .score.metrics import MatcherResult
 
 logger = logging.getLogger(__name__)
+HEADROOM = 0.6  # share of the measured frame rate at which frames are sent: the player needs time too
 
 
 def evaluate_live(inputs: Inputs, estimator: PoseEstimator, offline: MatcherResult, stopped: Callable[[], bool],
@@ -32,10 +33,12 @@ def evaluate_live(inputs: Inputs, estimator: PoseEstimator, offline: MatcherResu
     """
     from .replay import replay
     recording, options, scene, config = inputs.recording, inputs.options, inputs.scene, next(iter(inputs.configs.values()))
-    logger.info(f'playing {recording.path} at {options.rate:g} times its pace into the node')
+    hz = HEADROOM * offline.summary().get('fps', 0.0) if options.hz == 0 else options.hz
+    pace = f'{hz:.3g} frames per second' if hz else f'{options.rate:g} times the recorded pace'
+    logger.info(f'playing {recording.path} into the node at {pace}')
     settings = dataclasses.replace(config, max_gap_s=scene.timeline.max_gap_s)
     with tempfile.TemporaryFile() as file:  # a long recording must not fill the memory
-        got = replay(recording.path, settings, rate=options.rate, image_topic=recording.image_topic, mask=options.mask,
+        got = replay(recording.path, settings, hz or None, rate=options.rate, image_topic=recording.image_topic, mask=options.mask,
                      stopped=stopped, keep=lambda matches: keep(matches, file),
                      depth_topic=None if inputs.depth is None else inputs.depth.image_topic, image_bits=recording.bits,
                      max_frames=int(scene.timeline.numbers[-1]) + 1)  # which may be the first of many
@@ -43,7 +46,7 @@ def evaluate_live(inputs: Inputs, estimator: PoseEstimator, offline: MatcherResu
             raise LightglueTrtError('the node published nothing: its log above says why')
         file.seek(0)
         backend = got.diagnostics.get('backend', 'unknown')
-        node = Predicted('ours live', f'the node over DDS at {options.rate:g} times the recorded pace: {backend}', True)
+        node = Predicted('ours live', f'the node over DDS at {pace}: {backend}', True)
         depth = None if inputs.depth is None or scene.intrinsics is None else DepthScore(scene.intrinsics)
         result = MethodScore(node, scene, estimator, depth).all_of(as_predictions(all_of(file), scene.timeline))
     result.latency_ms = [value for value in got.latency_ms if np.isfinite(value)]

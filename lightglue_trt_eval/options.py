@@ -36,7 +36,7 @@ OWN_IMAGES = {  # options without a value, of the fields that also name a topic
     'depth_topic': (OWN_DEPTH_IMAGES, "give our matchers the depth images: the folder's, or a bag's that are called depth and have "
                                       "the images' frame_id")}
 KEEP, USE = 'keep', 'use'
-OF_SCORES = ('estimator', 'live', 'rate', 'predictions')  # no prediction depends on them
+OF_SCORES = ('estimator', 'live', 'rate', 'hz', 'predictions')  # no prediction depends on them
 OF_CAMERA = ('image_topic', 'depth_topic', 'camera', 'camera_in_body', 'mask', 'truth', 'truth_topic',
              'truth_child_frame')  # may have {camera}
 SETTINGS = ('backend', 'engine_dir', 'precision', 'max_keypoints', 'weights', 'match_threshold', 'refinement', 'depth_confidence',
@@ -106,6 +106,10 @@ class EvaluationOptions:
     live: bool = option(False, 'also play the bag over DDS into the running node', single=True, action='store_true')
     rate: float = option(1.0, 'pace for --live, as a multiple of the recorded pace; default: %(default)s', single=True,
                          type=positive)
+    hz: float | None = option(None, 'frames per second for --live, instead of --rate; 0: what this machine keeps', single=True,
+                              type=number(float, 0))
+    sampled_pairs: int = option(30, 'pairs that are timed, and of which up to 20 are matched backwards; default: %(default)s',
+                                single=True, type=number(int, 1), metavar='N')
     predictions: str | None = option(
         None, f'{KEEP}: leave the matches of all methods in the folder of the report; {USE}: score those again, without networks, '
         'as with another --estimator', single=True, choices=(KEEP, USE))

@@ -72,7 +72,7 @@ def _evaluate_cameras(args: argparse.Namespace, options: EvaluationOptions, stop
         try:
             evaluation, failures = _report(recording, by_camera[name], args.out / name, args.requirements, stopped)
             for matcher in evaluation.matchers:
-                matcher.worst_pairs = []  # its images are in its own report
+                matcher.worst_pairs, matcher.middle_pair = [], []  # their images are in its own report
             reports.append(CameraReport(name, evaluation, failures))
         except LightglueTrtError as error:
             reports.append(not_evaluated(name, [], [str(error)]))

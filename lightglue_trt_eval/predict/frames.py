@@ -87,9 +87,10 @@ class Frames:
     def __init__(self, frames: Callable[[], Iterable[Frame]], decode: Callable[[Any], UInt8], scene: Scene, *,
                  wall: WallTime | None = None, stopped: Callable[[], bool] = lambda: False,
                  on_note: Callable[[str], None] = lambda line: None, depths: DepthImages | None = None,
-                 stereo: StereoRecording | None = None) -> None:
+                 stereo: StereoRecording | None = None, sampled: int = 30) -> None:
+        """`sampled`: pairs that are also timed, and matched backwards."""
         self.scene, self.wall, self.on_note = scene, wall or WallTime(), on_note
-        self.depths, self.stereo = depths, stereo
+        self.depths, self.stereo, self.sampled = depths, stereo, sampled
         self._frames, self._decode, self.stopped = frames, decode, stopped
 
     def __len__(self) -> int:

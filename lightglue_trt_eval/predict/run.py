@@ -26,8 +26,7 @@ from .frames import Frames, ShownDepth, ShownFrame
 from .methods import Method, by_networks, open_methods
 from .predictions import FramePredictions, Predicted, Prediction, Predictions, keep
 
-BACKWARD_PAIRS = 20  # that are matched backwards as well
-TIMED_PAIRS = 30  # whose second frame is timed
+BACKWARD_PAIRS = 20  # that are matched backwards as well, at most
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +90,7 @@ def _match(methods: Sequence[Method], frames: Frames, strides: Sequence[int], ke
     """Every method on every frame: ours in this thread, each baseline in another one meanwhile."""
     scene, standing, depth_before = frames.scene, None, None
     metric = frames.depths is not None or frames.stereo is not None
-    backward = {second for _, second in scene.timeline.pairs(BACKWARD_PAIRS)}
+    backward = {second for _, second in scene.timeline.pairs(min(BACKWARD_PAIRS, frames.sampled))}
     runs = [_MethodRun(method, strides, frames) for method in methods]
     with ExitStack() as stack:
         files = [stack.enter_context(kept.file(method.name, 'wb')) for method in methods]
@@ -188,7 +187,7 @@ def _more(standing: Standing | None, predictions: FramePredictions) -> Standing 
 
 def time_methods(methods: Sequence[Method], predicted: Sequence[Predicted], frames: Frames) -> None:
     """Time each method on pairs of consecutive frames that are spread over the recording, while nothing else runs."""
-    pairs = dict(frames.scene.timeline.pairs(TIMED_PAIRS))
+    pairs = dict(frames.scene.timeline.pairs(frames.sampled))
     runs, before = [method.alone() for method in methods], None
     for shown in frames.read({*pairs, *pairs.values()}):
         if frames.stopped():

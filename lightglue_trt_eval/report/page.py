@@ -31,8 +31,8 @@ WORDS = {'path': 'recording', 'topic': 'image topic', 'duration_s': 'duration, s
          'depth_median_m': 'median depth, m'}
 FOR_CODE = ('truth_as_camera', 'left_out')  # facts of a recording that its words and notes have for people
 NEEDED = {'matplotlib': 'no pictures', 'jinja2': 'no report.html'}
-PICTURES = ('trajectory', 'matches_over_time', 'pose_errors', 'epipolar_errors', 'deviations', 'strides', 'track_lengths',
-            'stage_times', 'worst_pair_?')
+PICTURES = ('matches', 'trajectory', 'matches_over_time', 'pose_errors', 'epipolar_errors', 'deviations', 'strides',
+            'track_lengths', 'stage_times', 'worst_pair_?')
 
 
 def write_report(folder: Path, evaluation: Evaluation) -> list[Path]:

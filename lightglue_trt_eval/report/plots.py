@@ -21,6 +21,7 @@ LINES = 90  # of a pair; every match is a dot
 WIDE = 1.6  # images of a larger aspect ratio stand above each other
 BAD_PX = 5.0  # where the scale of the colours ends
 GAP = 10  # pixels between the images
+SCALE = 'distance to the true epipolar line, px'  # of the colours
 COLOURS = ('#3fc5ff', '#d8f36a', '#ffbf1f', '#ff6a1a', '#d1003f')  # good to bad: blue, yellow, red, safe for the colour-blind
 
 
@@ -30,7 +31,7 @@ def draw_all(evaluation: Evaluation) -> list[Picture]:
     drawn = list(zip(evaluation.matchers, looks_of(evaluation.matchers), strict=True))
     figures = (_trajectory(drawn), _over_time(drawn), _pose_errors(drawn), _epipolar_errors(drawn), _deviations(drawn),
                _strides(drawn, evaluation.strides), _track_lengths(drawn), _stage_times(drawn))
-    return [*filter(None, figures), *draw_worst(evaluation)]
+    return [*_middle(evaluation.matchers), *filter(None, figures), *draw_worst(evaluation)]
 
 
 def draw_worst(evaluation: Evaluation) -> list[Picture]:
@@ -234,11 +235,20 @@ def _ms(value: float) -> str:
     return f'{value:.1f}' if value < 99.95 else f'{value:.0f}'
 
 
+def _middle(matchers: Sequence[MatcherResult]) -> list[Picture]:
+    """The first matcher's pair in the middle of the recording."""
+    return [Picture('matches', 'Matches', f'{first.name}, the pair in the middle of the recording. Every match is a dot, '
+                    f'{LINES} of them have a line.',
+                    draw_pair(pair.images, pair.points[:2], pair.errors_px, _counted(pair),
+                              f'{plain(first.name, 16)}: frames {pair.frames[0]} and {pair.frames[1]}', SCALE), photo=True)
+            for first in matchers[:1] for pair in first.middle_pair if pair.images is not None]
+
+
 def _worst(pair: DrawnPair, number: int, name: str) -> Picture:
     frames = f'frames {pair.frames[0]} and {pair.frames[1]}'
     assert pair.images is not None
     png = draw_pair(pair.images, pair.points[:2], pair.errors_px, f'{number}. {frames.capitalize()}: {_verdict(pair)}',
-                    f'{plain(name, 16)}: {_counted(pair)}', 'distance to the true epipolar line, px')
+                    f'{plain(name, 16)}: {_counted(pair)}', SCALE)
     caption = (f'{name}, worst pair {number}: {_verdict(pair)}. ' + (f'{pair.why[:1].upper()}{pair.why[1:]}. ' if pair.why else '')
                + ('Red matches are wrong by the ground truth, blue ones right.' if pair.errors_px is not None else
                   'Without ground truth, wrong matches show as lines that run against their neighbours.'))
@@ -247,19 +257,16 @@ def _worst(pair: DrawnPair, number: int, name: str) -> Picture:
 
 @styled()
 def draw_pair(images: tuple[UInt8, UInt8], points: tuple[Float32, Float32], errors_px: Float64 | None, title: str, text: str,
-              scale_title: str, carried: tuple[Float32, Float32] | None = None) -> bytes:
+              scale_title: str) -> bytes:
     """The PNG of two gray frames (H, W) and their matches, pixels (M, 2), coloured by their errors (M,), or in one colour.
 
     Every match is a dot. LINES of them, evenly distributed over the errors, also have a line; `scale_title` names the errors.
-    Points that are `carried`, (N, 2) each, are white rings.
     """
     from matplotlib.cm import ScalarMappable
     from matplotlib.collections import LineCollection
     from matplotlib.colors import LinearSegmentedColormap, Normalize
     from matplotlib.figure import Figure
-    rings = carried or (points[0][:0], points[1][:0])
-    canvas, places = _mounted(images, (np.concatenate([points[0], rings[0]]), np.concatenate([points[1], rings[1]])))
-    (left, left_rings), (right, right_rings) = (np.split(side, [len(points[0])]) for side in places)
+    canvas, (left, right) = _mounted(images, points)
     tall = WIDTH * canvas.shape[0] / canvas.shape[1]
     top, bottom = 0.62, 0.85 if errors_px is not None else 0.38
     height = tall + top + bottom
@@ -275,8 +282,6 @@ def draw_pair(images: tuple[UInt8, UInt8], points: tuple[Float32, Float32], erro
     lined = order[np.unique(np.linspace(0, len(order) - 1, LINES).round().astype(int))] if len(order) else order
     paint = colours(scale(np.minimum(errors, BAD_PX)))
     axes.add_collection(LineCollection(list(np.stack([left, right], 1)[lined]), colors=paint[lined], linewidths=0.9, alpha=0.85))
-    for side in (left_rings, right_rings):
-        axes.scatter(side[:, 0], side[:, 1], s=14, facecolors='none', edgecolors='white', linewidths=0.8)
     for side in (left, right):
         axes.scatter(side[order, 0], side[order, 1], s=6, c=paint[order], linewidths=0)
     figure.text(0.012, 1 - 0.16 / height, title, va='center', fontweight='bold')
@@ -321,4 +326,4 @@ def _counted(pair: DrawnPair) -> str:
     count = len(pair.points.reference)
     text = f'{count} match' if count == 1 else f'{count} matches'
     known = pair.errors_px[np.isfinite(pair.errors_px)] if pair.errors_px is not None else np.zeros(0)
-    return f'{text}, median error {np.median(known):.1f} px' if len(known) else text
+    return f'{text}, median error {np.median(known):.2f} px' if len(known) else text

@@ -98,6 +98,8 @@ class MethodScore:
         self._rows.setdefault(stride, []).append(pair)
         if stride == 1:
             self._keep_worst(frames, pair, points, straight.points, scored)
+            if not self.result.middle_pair and frames[1] >= len(self._scene.timeline) // 2:
+                self.result.middle_pair = [DrawnPair(pair.frames, None, points, scored.errors_px)]
 
     def finish(self) -> MatcherResult:
         """The result, with tracks and trajectory, which are known after the last pair."""

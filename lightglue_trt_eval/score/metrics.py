@@ -206,13 +206,13 @@ def mean(values: Iterable[float]) -> float:
 
 @dataclass(frozen=True, eq=False)
 class DrawnPair:
-    """One of the worst pairs, with the data to draw it."""
+    """A pair that is drawn, with the data to draw it."""
 
     frames: tuple[int, int]
     images: tuple[UInt8, UInt8] | None  # gray (H, W): reference, current; kept of the first matcher's pairs, which are drawn
     points: MatchedPoints  # pixels of those images
     errors_px: Float64 | None  # (M,) distance to the true epipolar line; None without truth
-    badness: float  # larger is worse: pose error in degrees, else the share that are no inliers
+    badness: float = 0.0  # larger is worse: pose error in degrees, else the share that are no inliers
     why: str = ''  # what there is to see, in words: the true motion, a plane, few matches
 
 
@@ -250,6 +250,7 @@ class MatcherResult:
     deviation_histogram: NDArray[np.int64] | None = None  # stride 1: counts between DEVIATION_EDGES; None without covariances
     tracks_ended: list[tuple[int, int]] = field(default_factory=list)  # by pair in time: the sum of their lengths, their number
     engine: dict[str, Any] | None = None  # of our methods offline: backend, image_height, image_width, max_keypoints
+    middle_pair: list[DrawnPair] = field(default_factory=list)  # of the middle of the recording, neither best nor worst
     _intervals: dict[int, dict[str, ConfidenceInterval]] = field(default_factory=dict, repr=False)
 
     def table(self, stride: int = 1) -> Table:

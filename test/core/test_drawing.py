@@ -98,7 +98,7 @@ def test_positions_far_outside_or_not_finite_do_no_harm(gray):
 
 @pytest.fixture(autouse=True)
 def _matplotlib(request):
-    if 'tmp_path' in request.fixturenames or 'errors' in request.fixturenames or 'missing' in request.fixturenames:
+    if 'tmp_path' in request.fixturenames or 'errors' in request.fixturenames:
         pytest.importorskip('matplotlib', reason='pictures in files are drawn with matplotlib')
 
 
@@ -117,38 +117,9 @@ def test_a_pair_is_drawn_side_by_side_in_the_colours_of_its_errors(gray, errors)
     assert (((hue < 25) & (saturation > 150)).sum() > 500) == errors, 'red and orange are errors'
 
 
-def test_carried_points_are_white_rings(gray):
-    pytest.importorskip('matplotlib', reason='pictures in files are drawn with matplotlib')
-    matches = some_matches(60)
-    points = matches.reference_keypoints[:40], matches.keypoints[:40]
-    carried = matches.reference_keypoints[40:], matches.keypoints[40:]
-    dark = gray // 3, gray // 3
-    plain, ringed = (decoded(draw_pair(dark, points, None, '', '', '', each))[150:-200] for each in (None, carried))
-    assert 20 < ((ringed > 230).all(axis=2) & ~(plain > 230).all(axis=2)).sum() / 20 < 200
-
-
 def test_a_pair_without_matches_and_of_two_sizes(gray):
     nothing = np.zeros((0, 2), np.float32)
     assert decoded(draw_pair((gray, gray[:300, :500]), (nothing, nothing), np.empty(0), '', '', '')) is not None
-
-
-def report(frames=12, **missing):
-    rows = [{'time_s': 0.1 * k, 'matches': 800 - 10 * k, 'correct': 700, 'error_median_px': 0.7, 'error_p95_px': 2.0 + 0.1 * k,
-             'latency_ms': 400.0 + k, **missing} for k in range(frames)]
-    return {'per_frame': rows, 'period_ms': 100.0, 'truth': 'distance to the true position'}
-
-
-@pytest.mark.parametrize('missing', [{}, {'error_median_px': None, 'error_p95_px': None, 'correct': None}, {'latency_ms': None}])
-@pytest.mark.ros
-def test_demo_plot(missing):
-    pytest.importorskip('rclpy', reason='rclpy is not installed: the demo plays into a node')
-    from lightglue_trt_eval.demo.report import draw_plot
-    image = decoded(draw_plot(report(**missing)))
-    assert image.shape[0] > 800
-    blue = (np.abs(image.astype(int) - (172, 104, 23)).max(axis=2) < 30).sum(axis=1)  # the curves' colour, row by row
-    panels = [blue[k * len(blue) // 3:(k + 1) * len(blue) // 3].sum() for k in range(3)]
-    assert panels[0] > 500
-    assert (panels[2] > 1500) == ('latency_ms' not in missing)
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):

@@ -342,7 +342,8 @@ def test_only_the_worst_pairs_get_their_images() -> None:
     (result,) = world.evaluated(Knowing(noise=0.7), strides=[1, 2])
     errors = sorted(result.pairs[1]['pose_error_deg'], reverse=True)
     assert [drawn.badness for drawn in result.worst_pairs] == errors[:WORST]
-    for drawn in with_images(result.worst_pairs, world.read_by(stopped=lambda: True)):
+    assert [drawn.frames for drawn in result.middle_pair] == [(11, 12)]
+    for drawn in with_images([*result.worst_pairs, *result.middle_pair], world.read_by(stopped=lambda: True)):
         assert [7 + int(image[0, 0]) for image in drawn.images] == list(drawn.frames)
         assert drawn.errors_px is not None
         assert len(drawn.errors_px) == len(drawn.points.reference)

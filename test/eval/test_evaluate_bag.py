@@ -129,7 +129,7 @@ def test_the_gate_sets_the_exit_code(run: Any, tmp_path: Path, capfd: pytest.Cap
     assert 'matches of ours is 64' in text
     assert report, 'the report is written all the same'
     for words in (['--fail-under', 'matchs=3'], ['--fail-under', 'matches'], ['--strides', '0'], ['--baselines', 'surf'],
-                  ['--height', '96'], ['--max-frames', '1'], ['--rate', '-1']):
+                  ['--height', '96'], ['--max-frames', '1'], ['--rate', '-1'], ['--sampled-pairs', '0']):
         with pytest.raises(SystemExit) as usage:
             main([str(bag), *words])
         assert usage.value.code == 2

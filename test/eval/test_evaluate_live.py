@@ -81,10 +81,12 @@ def test_drops_are_drops_and_no_loss_of_quality(tmp_path: Path) -> None:
 def test_depth_is_played_into_the_node_too(tmp_path: Path) -> None:
     depths = [(START + number * PERIOD, np.full((HEIGHT, WIDTH), 2000, np.uint16)) for number in range(8)]
     bag = make_bag(tmp_path / 'bag', 8, depth=depths)
-    process = launch(bag, '--out', tmp_path / 'out', *SMALL, '--live', '--backend', 'onnxruntime', '--depth', '--rate', '0.5')
+    process = launch(bag, '--out', tmp_path / 'out', *SMALL, '--live', '--backend', 'onnxruntime', '--depth', '--hz', '5')
     text = process.communicate(timeout=60)[0]
     assert process.returncode == 0, text
-    offline, online = (each['summary']['1'] for each in json.loads((tmp_path / 'out' / 'report.json').read_text())['matchers'])
+    matchers = json.loads((tmp_path / 'out' / 'report.json').read_text())['matchers']
+    offline, online = (each['summary']['1'] for each in matchers)
+    assert 'the node over DDS at 5 frames per second' in matchers[1]['description']
     assert offline['depth_points'] > 95
     assert online['depth_points'] > 90, text
 

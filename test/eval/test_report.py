@@ -32,7 +32,7 @@ from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import ConfigError, LightglueTrtError
 
 USUAL = {'trajectory', 'matches_over_time', 'pose_errors', 'epipolar_errors', 'strides', 'track_lengths', 'stage_times',
-         'worst_pair_1'}
+         'worst_pair_1', 'matches'}
 ALL = USUAL | {f'worst_pair_{k}' for k in range(2, 6)}
 VOID = {'meta', 'link', 'img', 'br', 'hr', 'input'}
 HOSTILE = ('ours <b>&"x\'', 'SIFT $a_$ <script>alert(1)</script>', '_KLT {{ 7 * 7 }} with a name that is long')
@@ -131,7 +131,7 @@ def test_a_whole_report(tmp_path, pictures, case):
         assert image.shape[0] <= 1600, name
         assert (image != 255).mean() > 0.005, name
     if case == 'four':
-        for name in USUAL - {'worst_pair_1'}:
+        for name in USUAL - {'worst_pair_1', 'matches'}:
             for colour in ('#0072b2', '#e69f00', '#009e73', '#cc79a7'):
                 assert near(images[name], colour).sum() > 200, (name, colour)
     assert page.tags.count('img') == len(expected)

@@ -260,7 +260,7 @@ def test_placement_alone_leaves_the_matches_as_they_are(frames: list[np.ndarray]
 @pytest.mark.parametrize('feature_sets', [0, 3])
 def test_each_frame_is_extracted_once_and_each_pair_matched_once(frames: list[np.ndarray], feature_sets: int,
                                                                  monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, 'TIMED_PAIRS', 0)
+    monkeypatch.setattr(run, 'time_methods', lambda *given: None)
     backend = Counting(answering(CONFIG).backend, feature_sets)
     configs = variants(CONFIG, PLACED)
     networks = SharedNetworks(backend, configs.values())

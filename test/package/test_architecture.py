@@ -30,7 +30,7 @@ ONLY_IN = {
             'spox': ('networks',), 'onnx': ('networks', 'engines'), 'pycuda': ('backends/cuda',), 'cuda': ('backends/cuda',),
             'tensorrt': ('engines/tensorrt_api',), 'safetensors': ('networks',), 'rich': ('utils',), **dict.fromkeys(ROS, ('ros',)),
             **dict.fromkeys((*PICTURES, *CLUSTER, 'skimage', 'scipy', 'pandas'), ())},
-    WORKBENCH: {'onnx': ('quantization', 'times/graph_costs'), 'matplotlib': ('report', 'fleet', 'demo/report', 'quantization'),
+    WORKBENCH: {'onnx': ('quantization', 'times/graph_costs'), 'matplotlib': ('report', 'fleet', 'quantization'),
                 'jinja2': ('report', 'fleet'), 'skimage': ('demo/flight',), 'scipy': ('score',),
                 **dict.fromkeys(CLUSTER, ('fleet',)),
                 **dict.fromkeys(ROS, ('replay', 'times/nodes', 'times/node_costs')),

@@ -6,6 +6,7 @@ import json
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -15,6 +16,8 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the executa
 from support.executables import finish, launch
 from support.full_disks import FULL, room_for
 
+from lightglue_trt_eval.cli import demo as demo_command
+from lightglue_trt_eval.score.metrics import Evaluation, MatcherResult
 from lightglue_trt_ros.cli.export_onnx import main as export_onnx
 
 
@@ -84,8 +87,18 @@ def test_benchmark_compares_one_node_of_several_cameras_with_a_node_each(benchma
     assert '2 cameras of 80x64 at 10 Hz each' in log
 
 
+def demo(out: Path, *words: str) -> tuple[str, dict[str, Any]]:
+    process = launch('cli.demo', *words, '--weights', 'ours_light', '--out', str(out), package='lightglue_trt_eval')
+    log = finish(process, 100)
+    assert process.returncode == 0, log
+    for name in ('report.html', 'matches.png', 'trajectory.png'):
+        assert str(out / name) in log
+        assert (out / name).stat().st_size > 20_000
+    return log, json.loads((out / 'report.json').read_text())
+
+
 @pytest.mark.slow
-def test_demo_on_an_image_folder_and_on_its_own_flight(tmp_path, shared_data):
+def test_demo_on_an_image_folder(tmp_path, shared_data):
     folder = tmp_path / 'short'
     (folder / 'images').mkdir(parents=True)
     source = shared_data / 'hololens'
@@ -95,17 +108,31 @@ def test_demo_on_an_image_folder_and_on_its_own_flight(tmp_path, shared_data):
         lines = [line for line in (source / name).read_text().splitlines() if not line.startswith('#')][:6]
         (folder / name).write_text('\n'.join(lines) + '\n')
     (folder / 'calib.yaml').symlink_to(source / 'calib.yaml')
-    process = launch('cli.demo', '--sequence', str(folder), '--image-topic', '/front/image_raw', '--weights', 'ours_light',
-                     '--out', str(tmp_path / 'out'), package='lightglue_trt_eval')
-    log = finish(process, 60)
-    assert process.returncode == 0, log
-    report = json.loads((tmp_path / 'out' / 'report.json').read_text())
-    assert 'frames of /front/image_raw into the node' in log
-    assert report['clouds_received'] + report['frames_dropped'] == 5
-    assert report['summary']['matches'] > 200
-    assert report['summary']['error_median_px'] < 2
-    assert report['path']['ate_m'] < 0.05 * report['path']['length_m']
-    for picture in ('matches.png', 'plot.png', 'path.png'):
-        assert (tmp_path / 'out' / picture).stat().st_size > 20_000
+    log, report = demo(tmp_path / 'out', '--sequence', str(folder), '--image-topic', '/front/image_raw')
+    node = report['matchers'][1]
+    assert len(node['pairs']['1']['frame']) + node['summary']['1']['dropped'] == 5
+    assert node['summary']['1']['matches'] > 200
+    assert node['summary']['1']['precision@3'] > 60
+    assert 'frames without a cloud' in log
+
+
+@pytest.mark.slow
+def test_demo_renders_a_flight_with_poses_and_depth(tmp_path):
+    log, report = demo(tmp_path / 'out', '--frames', '6', '--hz', '1')
+    assert report['recording']['depth'] == '/camera/depth/image_raw, 6 images'
+    node = report['matchers'][1]
+    assert 'at 1 frames per second' in node['description']
+    assert node['summary']['1']['precision@1'] > 95
+    assert node['summary']['1']['depth_points'] > 95
+    assert 'px from the true epipolar line' in log
     above = cv2.imread(str(tmp_path / 'out' / 'matches.png'))[:110, -20:]
     assert np.ptp(above) == 0, 'the title reaches the edge of the picture'
+
+
+def test_demo_fails_with_the_reason_when_the_node_publishes_nothing(tmp_path, monkeypatch, capfd):
+    def evaluated(recording, options, folder, stopped):
+        return Evaluation({'path': str(folder)}, 'here', [MatcherResult('ours', 'ours', True)], (1,)), ['live: nothing came']
+
+    monkeypatch.setattr(demo_command, 'evaluate_recording', evaluated)
+    assert demo_command.main(['--frames', '2', '--out', str(tmp_path)]) == 1
+    assert capfd.readouterr().err == 'demo: live: nothing came\n'

@@ -76,6 +76,7 @@ def _matcher(name, number, names, frames, truth, intrinsics, strides, hz, rng, s
         rng.uniform(0.8 * good, good, 20).tolist() if steps else [],
         _odometry(error_deg, frames, truth, rng, hz) if intrinsics and steps else None,
         [_drawn(k, truth and intrinsics, rng, size) for k in range(worst)] if steps and not number else [],
+        middle_pair=[_drawn(1, truth and intrinsics, rng, size)] if steps and worst and not number else [],
         tracks_ended=[(int(ended.sum()), len(ended)) for ended in tracks],
         cost_ms={'cpu_ms': (1.7 * times).tolist(), 'gpu_ms': [0.0] * steps} if steps else {})
 
