@@ -73,7 +73,8 @@ class Poses:
     rows: list[list[float]] = field(default_factory=list)  # x, y, z, qx, qy, qz, qw
 
     def __str__(self) -> str:
-        return f'{self.child or "?"} in {self.parent or "?"} ({len(self.stamps)} poses)'
+        parent = self.parent or 'a frame without a name'
+        return f'{self.child} in {parent} ({len(self.stamps)} poses)' if self.child else f'{len(self.stamps)} poses in {parent}'
 
     @property
     def matrices(self) -> Float64:
