@@ -162,6 +162,8 @@ def _of_list(content: Mapping[str, Any]) -> Table:
 def _written(value: Any, digits: int) -> str:
     if isinstance(value, list):
         return ', '.join(_written(each, digits) for each in value)
+    if isinstance(value, bool):
+        return 'yes' if value else 'no'
     return '' if value is None else f'{value:.{digits}f}' if isinstance(value, float) else str(value)
 
 

@@ -38,7 +38,8 @@ def test_file_says_where_its_numbers_come_from(path: Path) -> None:
 def test_each_file_is_used() -> None:
     used = '\n'.join(path.read_text() for path in [*figures.pages(), *FILES, Path(__file__).parents[2] / 'tools' / 'charts.py'])
     names = [str(path.relative_to(figures.FOLDER).with_suffix('')) for path in FILES]
-    assert [name for name in names if not re.search(rf'[ \'"/{{]{re.escape(name)}[ \'"/]', used) and 'recordings' not in name] == []
+    places = [(name, name.rpartition('_')[0] or name) for name in names if 'recordings' not in name]  # also by what a column is of
+    assert [name for name, of in places if not re.search(rf'[ \'"/{{]({re.escape(name)}|{re.escape(of)})[ \'"/]', used)] == []
 
 
 def test_every_mark_has_its_end() -> None:
@@ -78,6 +79,21 @@ def test_table_takes_cells_of_others(folder: Path) -> None:
 
 def test_json_of_benchmark_is_read(folder: Path) -> None:
     assert figures.load('stages').cell('extract', 'median') == '2.00'
+
+
+def test_list_of_a_command_becomes_rows_and_reports_stand_side_by_side(folder: Path) -> None:
+    origin = {'machine': 'a CPU', 'version': '1.0', 'command': 'benchmarks x', 'date': '2026-01-01'}
+    (folder / 'run.json').write_text(json.dumps({**origin, 'x': {'parts': [{'name': 'a', 'both': [1.25, 2.0], 'metres': True}]}}))
+    (folder / 'view.json').write_text(json.dumps({'list': 'run', 'at': ['x', 'parts'], 'columns': [
+        {'label': 'part', 'at': ['name']}, {'label': 'both', 'at': ['both'], 'digits': 1}, {'label': 'metres', 'at': ['metres']}]}))
+    assert figures.load('view').rows == [['a', '1.2, 2.0', 'yes']]
+    for kind, value in (('dim', 70.0), ('fog', 71.0)):
+        matchers = [{'name': 'ours', 'summary': {'1': {'one': value, 'two': 90.0}}}, {'name': 'KLT', 'summary': {'1': {'one': 5}}}]
+        (folder / f'r_{kind}.json').write_text(json.dumps({**origin, 'matchers': matchers}))
+    (folder / 'light.json').write_text(json.dumps({'reports': {'r': 'r'}, 'columns': [
+        {'label': 'dim', 'of': '_dim', 'metrics': ['one', 'two'], 'digits': 0},
+        {'label': 'fog, KLT', 'of': '_fog', 'matcher': 'KLT', 'metrics': ['one', 'two'], 'digits': 0}]}))
+    assert figures.load('light').rows == [['r', '70, 90', '5, -']]
 
 
 def test_runs_of_several_shares_of_a_gpu_become_one_table(folder: Path) -> None:
