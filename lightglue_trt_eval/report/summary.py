@@ -71,7 +71,7 @@ def written(name: str, value: float | None, unit: bool = False) -> str:
 
 
 def table(matchers: Sequence[MatcherResult], stride: int = 1) -> list[TableRow]:
-    """The metrics that at least one matcher has at this stride, in the order of METRICS; the best of each row is marked."""
+    """The metrics that at least one matcher has at this stride, in the order of METRICS; the best that intervals tell is marked."""
     summaries = [matcher.summary(stride) for matcher in matchers]
     intervals = [matcher.intervals(stride) for matcher in matchers]
     rows = []
@@ -80,14 +80,23 @@ def table(matchers: Sequence[MatcherResult], stride: int = 1) -> list[TableRow]:
         known = [round(value, metric.digits) for value in values if value is not None and math.isfinite(value)]
         if not known:
             continue
+        spans = [by_metric.get(name) for by_metric in intervals]
         best = (max if metric.higher_is_better else min)(known)
-        contest = len(known) > 1 and name not in NO_CONTEST and len(set(known)) > 1
-        cells = [_cell(name, value, by_metric.get(name), contest and written(name, value) == written(name, best))
-                 for value, by_metric in zip(values, intervals, strict=True)]
+        contest = len(known) > 1 and name not in NO_CONTEST
+        cells = [_cell(name, value, spans[number], contest and written(name, value) == written(name, best)
+                       and _stands_out(number, values, spans)) for number, value in enumerate(values)]
         sizes = sorted({by_metric[name].size for by_metric in intervals if name in by_metric})
         over = f'{sizes[0]:,}' + (f' to {sizes[-1]:,}' if len(sizes) > 1 else '') if sizes else ''
         rows.append(TableRow(name, metric.label, metric.unit, cells, over))
     return rows
+
+
+def _stands_out(number: int, values: Sequence[float | None], spans: Sequence[ConfidenceInterval | None]) -> bool:
+    """Whether a matcher's figure and those of the others are outside of each other's intervals."""
+    mine, around = values[number], spans[number]
+    others = [each for other, each in enumerate(zip(values, spans, strict=True)) if other != number and each[0] is not None]
+    return mine is not None and around is not None and not any(
+        value is None or span is None or around.holds(value) or span.holds(mine) for value, span in others)
 
 
 def _cell(name: str, value: float | None, interval: ConfidenceInterval | None, best: bool) -> TableCell:
@@ -228,14 +237,14 @@ def print_figures(title: str, names: Sequence[str], rows: Sequence[TableRow]) ->
     print_table(title, with_sizes, [[row.name, row.over, *cells(row, True)] for row in rows], 1,
                 (with_sizes, [[row.name, row.over, *cells(row, False)] for row in rows]),
                 (plain, [[row.name, *cells(row, False)] for row in rows]))
-    print(f'* the best; {UNKNOWN} cannot be known; over: pairs, frames or tracks\n'
+    print(f'* the best, where the intervals tell it; {UNKNOWN} cannot be known; over: pairs, frames or tracks\n'
           f'\N{PLUS-MINUS SIGN}: the further end of the {INTERVAL}, in a wide terminal\n'
           '\N{GREATER-THAN OR EQUAL TO}: its lower end; the upper one is open, as too few frames tell it')
 
 
 def print_summary(evaluation: Evaluation) -> None:
-    """Print the table, metrics as rows and matchers as columns (* marks the best), the notes that say what is missing in it, the
-    differences, then the verdict. Of strides beyond 1 the most telling rows are printed; the report has them all.
+    """Print the table, metrics as rows and matchers as columns (* marks the best, where intervals tell it), the notes that say what
+    is missing in it, the differences, then the verdict. Of strides beyond 1 the most telling rows are printed.
     """
     rows = []
     for stride in evaluation.strides:

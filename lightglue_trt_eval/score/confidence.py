@@ -47,6 +47,9 @@ class ConfidenceInterval(NamedTuple):
     high: float
     size: int
 
+    def holds(self, value: float) -> bool:
+        return self.low <= value <= self.high
+
     def scaled(self, factor: float) -> ConfidenceInterval:
         """The same in another unit."""
         return ConfidenceInterval(self.low * factor, self.high * factor, self.size)
