@@ -49,7 +49,8 @@ class Inputs:
     @property
     def predicted_with(self) -> dict[str, str]:
         """What predictions depend on, by name; what scores alone take is left out."""
-        options = {f'--{name.replace("_", "-")}': str(value) for name, value in vars(self.options).items() if name not in OF_SCORES}
+        given = {**vars(self.options), 'matcher': {}, **self.options.matcher}  # whose settings are options, too
+        options = {f'--{name.replace("_", "-")}': str(value) for name, value in given.items() if name not in OF_SCORES}
         return {'recording': str(zlib.crc32(self.scene.timeline.stamps_ns.tobytes())), **options}
 
     def frames(self, wall: WallTime, stopped: Callable[[], bool], on_note: Callable[[str], None]) -> Frames:
