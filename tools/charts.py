@@ -162,7 +162,7 @@ def static() -> str:
     svg.text(14, 22, 'Pose AUC@10, percent', 'bold')
     y = 46.0
     for recording, *values in rows:
-        svg.text(14, y, recording, 'small')
+        svg.text(14, y, 'as recorded' if recording == 'none' else recording, 'small')
         for kind, value in zip(('c0', 'c1', 'c3'), values, strict=True):
             y += 13
             if value:

@@ -151,20 +151,26 @@ def _of_turns(content: Mapping[str, Any]) -> Table:
 
 
 def _of_list(content: Mapping[str, Any]) -> Table:
-    """Rows are the entries of a list in another file: it stands there `at` some keys, and the value of a column in an entry."""
+    """Rows are the entries of a list in another file: it stands there `at` some keys, and the value of a column in an entry.
+
+    Entries of a mapping have their `key` and their `value`.
+    """
     source, columns = document(content['list']), content['columns']
-    rows = [[_written(reduce(getitem, column['at'], entry), column.get('digits', 0)) for column in columns]
-            for entry in reduce(getitem, content['at'], source)]
+    entries = reduce(getitem, content['at'], source)
+    if isinstance(entries, dict):
+        entries = [{'key': key, 'value': value} for key, value in entries.items()]
+    rows = [[_written(reduce(getitem, column['at'], entry), column.get('digits', 0), column.get('scale', 1)) for column in columns]
+            for entry in entries]
     origin = _origin({'note': content.get('note', ''), **source})
     return Table([column['label'] for column in columns], rows, content.get('keys', 1), origin)
 
 
-def _written(value: Any, digits: int) -> str:
+def _written(value: Any, digits: int, scale: float) -> str:
     if isinstance(value, list):
-        return ', '.join(_written(each, digits) for each in value)
+        return ', '.join(_written(each, digits, scale) for each in value)
     if isinstance(value, bool):
         return 'yes' if value else 'no'
-    return '' if value is None else f'{value:.{digits}f}' if isinstance(value, float) else str(value)
+    return '' if value is None else f'{scale * value:.{digits}f}' if isinstance(value, float) else str(value)
 
 
 def _of_verdicts(content: Mapping[str, Any]) -> Table:
@@ -218,7 +224,7 @@ def _percentiles(content: Mapping[str, Any], series: Mapping[str, Sequence[float
 
 def _origin(content: Mapping[str, Any]) -> str:
     date = f', {content["date"]}' if content['date'] else ''
-    command = f', `{content["command"]}`' if content['command'] else ''
+    command = f', `{content["command"].partition(" --json")[0]}`' if content['command'] else ''
     return f'*{content["machine"]}; {content["version"]}{date}{command}.{" " + content["note"] if content.get("note") else ""}*'
 
 
