@@ -156,7 +156,7 @@ def _of_list(content: Mapping[str, Any]) -> Table:
     Entries of a mapping have their `key` and their `value`.
     """
     source, columns = document(content['list']), content['columns']
-    entries = reduce(getitem, content['at'], source)
+    entries: Any = reduce(getitem, content['at'], source)
     if isinstance(entries, dict):
         entries = [{'key': key, 'value': value} for key, value in entries.items()]
     rows = [[_written(reduce(getitem, column['at'], entry), column.get('digits', 0), column.get('scale', 1)) for column in columns]
