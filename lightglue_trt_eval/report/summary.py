@@ -84,14 +84,14 @@ def table(matchers: Sequence[MatcherResult], stride: int = 1) -> list[TableRow]:
         best = (max if metric.higher_is_better else min)(known)
         contest = len(known) > 1 and name not in NO_CONTEST
         cells = [_cell(name, value, spans[number], contest and written(name, value) == written(name, best)
-                       and _stands_out(number, values, spans)) for number, value in enumerate(values)]
+                       and stands_out(number, values, spans)) for number, value in enumerate(values)]
         sizes = sorted({by_metric[name].size for by_metric in intervals if name in by_metric})
         over = f'{sizes[0]:,}' + (f' to {sizes[-1]:,}' if len(sizes) > 1 else '') if sizes else ''
         rows.append(TableRow(name, metric.label, metric.unit, cells, over))
     return rows
 
 
-def _stands_out(number: int, values: Sequence[float | None], spans: Sequence[ConfidenceInterval | None]) -> bool:
+def stands_out(number: int, values: Sequence[float | None], spans: Sequence[ConfidenceInterval | None]) -> bool:
     """Whether a matcher's figure and those of the others are outside of each other's intervals."""
     mine, around = values[number], spans[number]
     others = [each for other, each in enumerate(zip(values, spans, strict=True)) if other != number and each[0] is not None]

@@ -175,6 +175,8 @@ def test_kept_predictions_are_scored_again_without_networks(tmp_path: Path, capf
     assert other['matchers'][0]['pairs']['1']['matches'] == first['matchers'][0]['pairs']['1']['matches']
     assert run('--predictions', 'use', '--max-frames', '5')[0] == 1
     assert 'were made with another recording, --max-frames' in capfd.readouterr().err
+    assert run('--predictions', 'use', '--match-threshold', '0.3')[0] == 1
+    assert 'were made with another --match-threshold' in capfd.readouterr().err
     (out / 'predictions' / 'index.pickle').write_bytes(pickle.dumps(os.system))
     assert run('--predictions', 'use')[0] == 1
     assert 'posix.system is no part of predictions' in capfd.readouterr().err

@@ -24,8 +24,8 @@ from lightglue_trt_eval.report.json_report import document
 from lightglue_trt_eval.report.page import render, write_report
 from lightglue_trt_eval.report.plots import draw_all, draw_worst
 from lightglue_trt_eval.report.side_by_side import CameraReport, write_side_by_side
-from lightglue_trt_eval.report.summary import Requirement, check, grouped, print_summary, table, verdict, written
-from lightglue_trt_eval.score.confidence import AHEAD, BEHIND, OPEN
+from lightglue_trt_eval.report.summary import Requirement, check, grouped, print_summary, stands_out, table, verdict, written
+from lightglue_trt_eval.score.confidence import AHEAD, BEHIND, OPEN, ConfidenceInterval
 from lightglue_trt_eval.score.metrics import CONTESTED, METRICS, DrawnPair, MatcherResult, OdometryResult
 from lightglue_trt_ros.odometry.two_view import pose_auc
 from lightglue_trt_ros.utils.console import print_table
@@ -266,6 +266,14 @@ def test_the_verdict_says_who_leads_and_whether_it_is_fast_enough():
     assert any('too slow' in line for line in verdict(evaluation(hz=1000.0)))
     assert 'ours fp16: inliers ' in verdict(evaluation(truth=False))[0]
     assert len(verdict(evaluation(frames=0))) == 1
+
+
+@pytest.mark.parametrize(('mine', 'others', 'out'), [
+    ((9, 11), (4, 6), True), ((5, 15), (4, 6), False), ((9, 11), (4, 10), False), (None, (4, 6), False), ((9, 11), None, False)])
+def test_a_figure_stands_out_where_each_is_outside_of_the_others_interval(mine, others, out):
+    spans = [None if ends is None else ConfidenceInterval(*ends, 30) for ends in (mine, others)]
+    assert stands_out(0, [10, 5], spans) is out
+    assert stands_out(1, [None, 5], spans) is (others is not None), 'who has no figure does not count'
 
 
 def test_the_page_starts_with_notes_then_verdict_then_table(pictures):
