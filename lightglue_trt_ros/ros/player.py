@@ -217,7 +217,8 @@ class Player(Node):  # type: ignore[misc]
         """Return when enough subscriptions exist, when the timeout is over, or when the player is stopped.
 
         The timeout is that of the first camera's images. Masks and further cameras get SETTLE_S more, because their subscriptions
-        are optional, and the same node makes them at about the same time.
+        are optional, and the same node makes them at about the same time. So do the CameraInfo of several cameras: without the
+        first of them the first depth image cannot be used.
         """
         wanted, timeout = self._args.wait_for_subscribers, self._args.subscriber_timeout
         first, *others = (camera.images for camera in self.cameras)
@@ -225,7 +226,8 @@ class Player(Node):  # type: ignore[misc]
         if first.get_subscription_count() < wanted:
             log.info(f'waiting up to {timeout:g} s for {wanted} subscriber{"s" * (wanted > 1)} on {name}')
         if self._subscribed([first], timeout):
-            self._subscribed([*others, *filter(None, [self._masks])], SETTLE_S)
+            infos = [camera.infos for camera in self.cameras] if others else []
+            self._subscribed([*others, *filter(None, [*infos, self._masks])], SETTLE_S)
         elif not self._stop.is_set():
             log.info(f'{first.get_subscription_count()} of {wanted} subscribers on {name} after {timeout:g} s; '
                      'playing all the same')

@@ -74,6 +74,9 @@ class Listener:
             time.sleep(0.01)
         return done()
 
+    def publishers(self, topic: str) -> int:
+        return int(self._node.count_publishers(topic))
+
     def close(self) -> None:
         """Leave. Safe to call twice. The player, which waits for acknowledgements of what nobody else reads, then ends at once."""
         if self._closed.is_set():
@@ -358,6 +361,22 @@ def test_depth_images_are_played_beside_the_images_they_are_registered_to(
         assert (msg.encoding, msg.height, msg.width, msg.step, msg.header.frame_id) == ('16UC1', 48, 64, 128, 'camera')
         assert msg.data.tobytes() == sent.tobytes()
     assert depth.infos[0].k.tolist() == images.infos[0].k.tolist()
+
+
+def test_whoever_subscribes_to_the_camera_info_of_depth_last_gets_the_first_one(
+        tmp_path: Path, listen: Callable[..., Listener], play: Callable[..., subprocess.Popen[str]]) -> None:
+    for name, images in (('images', [image for _, image in frames(4)]), ('depth', [np.full((48, 64), 1000, np.uint16)] * 4)):
+        (tmp_path / name).mkdir()
+        for number, image in enumerate(images):
+            cv2.imwrite(str(tmp_path / name / f'{number}.png'), image)
+    (tmp_path / 'timestamps.txt').write_text(''.join(f'{1 + number / 20}\n' for number in range(4)))
+    (tmp_path / 'calib.yaml').write_text('model: pinhole\nwidth: 64\nheight: 48\nfx: 50\nfy: 50\ncx: 32\ncy: 24\n')
+    images, depth = listen(), listen(topic='/camera/depth/image_raw', info_topic='/elsewhere')
+    process = play(tmp_path, '--depth', '--start-delay', '0')
+    assert depth.wait(lambda: depth.publishers('/camera/depth/image_raw') > 0, 30)
+    infos = listen(topic='/nothing', info_topic='/camera/depth/camera_info')
+    assert infos.wait(lambda: len(infos.infos) == 4)
+    end_of(process, 4, images, depth, infos)
 
 
 def stereo_folder(folder: Path) -> Path:
