@@ -62,7 +62,8 @@ def evaluate_recording(recording: Recording, options: EvaluationOptions, folder:
             with wall.spent('live'):
                 results.append(evaluate_live(inputs, estimator, results[0], stopped, notes))
         except LightglueTrtError as error:
-            failures.append(f'live: {error}')
+            if not stopped():  # else the node ended because it was told to
+                failures.append(f'live: {error}')
         interrupted = stopped()
     results[0].worst_pairs = with_images(results[0].worst_pairs, frames)
     results[0].middle_pair = with_images(results[0].middle_pair, frames)

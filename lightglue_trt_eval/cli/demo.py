@@ -24,7 +24,7 @@ from ..demo.flight import Flight
 from ..evaluate import evaluate_recording
 from ..options import OWN_DEPTH_IMAGES, EvaluationOptions
 from ..report.page import write_report
-from ..report.summary import written
+from ..report.summary import coverage, written
 from ..score.metrics import METRICS, MatcherResult
 
 SAMPLED_PAIRS = 2  # enough to settle on a rate
@@ -49,7 +49,7 @@ def main(argv: list[str] | None = None) -> int:
         print_table(f'The node on {path}', ['figure', 'value'], _rows(evaluation.matchers[-1]))
     shown = [args.out / name for name in ('report.html', 'matches.png', 'trajectory.png', 'report.json')]
     log.info(f'see {", ".join(str(file) for file in shown if file in files)}')
-    for failure in failures:
+    for failure in filter(None, [coverage(evaluation), *failures]):
         print(f'demo: {failure}', file=sys.stderr)
     return 1 if failures else INTERRUPTED if evaluation.interrupted else 0
 

@@ -37,6 +37,7 @@ from support.evaluated_bags import (
 from support.full_disks import FULL, room_for
 from support.schemas import violations
 
+from lightglue_trt_eval import evaluate
 from lightglue_trt_eval.cli.evaluate_bag import main
 from lightglue_trt_eval.predict import methods
 from lightglue_trt_ros.core.cameras import Intrinsics
@@ -45,6 +46,7 @@ from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_storage import rosbags_modules
 from lightglue_trt_ros.datasets.sequence import IMAGE
+from lightglue_trt_ros.utils.errors import LightglueTrtError
 from lightglue_trt_ros.utils.files import own_output_folder
 
 pytestmark = pytest.mark.slow
@@ -457,6 +459,20 @@ def test_real_networks_on_a_real_sequence(tmp_path: Path, shared_data: Path) -> 
     assert summary['forward_backward'] > 85
     assert summary['rpe_deg'] < 0.5
     assert 0 <= summary['layers'] <= 6
+
+
+def test_a_node_that_was_told_to_end_is_no_failure(tmp_path: Path, capfd: pytest.CaptureFixture[str],
+                                                   monkeypatch: pytest.MonkeyPatch, null: None) -> None:
+    def interrupted(*_: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        raise LightglueTrtError('the node published nothing')
+
+    monkeypatch.setattr(evaluate, 'evaluate_live', interrupted)
+    with no_pictures():
+        assert main([str(make_bag(tmp_path / 'bag')), '--out', str(tmp_path / 'out'), *SMALL, '--live']) == 130
+    text = ''.join(capfd.readouterr())
+    assert 'Interrupted: ' in text
+    assert 'published nothing' not in text
 
 
 @pytest.mark.ros
