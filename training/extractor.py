@@ -36,6 +36,7 @@ class ExtractorSettings:
     keypoints: int = 400
     learning_rate: float = 2e-3
     widths: tuple[int, ...] = WIDTHS
+    stem: bool = False  # the first convolution halves the image
     ease: float = 2.0  # of the scenes: keypoints are placed in consecutive frames above all
     descriptor_weight: float = 0.5
     placement_weight: float = 1.0
@@ -47,9 +48,9 @@ class ExtractorSettings:
 class Extractor(nn.Module):
     """The network, and the temperature of its descriptors' softmax."""
 
-    def __init__(self, widths: tuple[int, ...]) -> None:
+    def __init__(self, settings: ExtractorSettings) -> None:
         super().__init__()
-        self.superpoint = SuperPoint(widths)
+        self.superpoint = SuperPoint(settings.widths, stem=settings.stem)
         self.log_scale = nn.Parameter(torch.tensor(math.log(12.0)))
 
     def forward(self, images: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -65,7 +66,7 @@ def train_extractor(photographs: NDArray[np.uint8], scorer: Scorer, folder: Path
     `wide` is an extractor's exported tensors, which this one is to imitate, `initial` those that it begins with.
     """
     torch.manual_seed(seed)
-    network = Extractor(settings.widths).to(group.device, memory_format=torch.channels_last)
+    network = Extractor(settings).to(group.device, memory_format=torch.channels_last)
     device_photographs = torch.from_numpy(photographs).to(group.device)
     if initial is not None:
         network.superpoint.take(initial, _first_images(device_photographs, settings, seed))

@@ -60,6 +60,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument('--views', type=Path, help='folder of views.NN.tar with depth (training.rendered): a third of the pairs')
     p.add_argument('--light', action='store_true', help='a pair of a third of the arithmetic')
     p.add_argument('--widths', type=_widths, help="channels of the extractor's four blocks and of its heads, as 16,32,32,64,128")
+    p.add_argument('--stem', action='store_true', help="the extractor's first convolution halves the image, at a quarter of the "
+                   'arithmetic of its first two')
     p.add_argument('--like', type=Path, help="a finished RUN or a model's folder, for --light: its extractor is imitated, and its "
                    "matcher's first layers are the first weights")
     p.add_argument('--seed', type=int, default=1)
@@ -127,7 +129,7 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
     photographs = np.concatenate([photographs, drawings(options.drawings, options.seed)])
     group.say(f'{len(photographs)} images, {options.drawings} of them drawn; {group.count} processes on {group.device.type}')
     extractor = TOY_EXTRACTOR if options.toy else LIGHT_EXTRACTOR if options.light else ExtractorSettings()
-    extractor = dataclasses.replace(extractor, standing=options.standing)
+    extractor = dataclasses.replace(extractor, standing=options.standing, stem=options.stem)
     if options.widths:
         extractor = dataclasses.replace(extractor, widths=options.widths)
     if options.model and options.networks == 'matcher' and group.first:
@@ -138,7 +140,7 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
     matcher = dataclasses.replace(matcher, standing=options.standing, still=options.still)
     if not options.toy:
         matcher = dataclasses.replace(matcher, keypoints=options.keypoints)
-    if options.model and not options.toy:
+    if options.model and options.networks != 'extractor' and not options.toy:
         matcher = dataclasses.replace(matcher, layers=layers_of(load_file(options.model / 'matcher.safetensors')))
     if options.layers:
         matcher = dataclasses.replace(matcher, layers=options.layers)

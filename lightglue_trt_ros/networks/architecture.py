@@ -19,6 +19,7 @@ CELL = 8  # of SuperPoint: pixels per side of a descriptor cell
 BORDER = 4  # keypoints closer to the image's edge are dropped
 BLOCK = 4  # at most one survivor of NMS stands in a BLOCK x BLOCK square, as BLOCK is no more than the radius of NMS
 DESCRIPTOR_HEAD = 'descriptor_assignment'  # of a matcher, by name of its tensors: the assignment before the first layer
+STEM = 6  # side of an extractor's first kernels, where they halve the image
 HEAD_DIM = 64  # channels of an attention head; a matcher as wide as w has w / 64 heads
 _ENCODER = tuple(f'conv{stage}{half}' for stage in range(1, 5) for half in 'ab')
 _CELL_CLASSES = 65  # the pixels of a cell, and "no keypoint here"
@@ -43,6 +44,11 @@ def descriptors_for(matcher: Tensors) -> int:
     """How long a matcher's descriptors have to be."""
     name = 'input_proj.weight' if 'input_proj.weight' in matcher else 'transformers.0.self_attn.Wqkv.weight'
     return int(matcher[name].shape[1])
+
+
+def halves(extractor: Tensors) -> bool:
+    """Whether an extractor's first convolution halves the image."""
+    return 'conv1a.weight' in extractor and extractor['conv1a.weight'].shape[-1] == STEM
 
 
 def layers_of(matcher: Tensors) -> int:
@@ -82,7 +88,7 @@ class _Tensors:
 def _check_extractor(tensors: _Tensors) -> None:
     channels = 1
     for name in _ENCODER:
-        channels = tensors.layer(name, channels, side=3)
+        channels = tensors.layer(name, channels, side=STEM if name == 'conv1a' and halves(tensors.tensors) else 3)
     tensors.layer('convPb', tensors.layer('convPa', channels, side=3), _CELL_CLASSES, side=1)
     tensors.layer('convDb', tensors.layer('convDa', channels, side=3), side=1)
 

@@ -13,7 +13,7 @@ from spox import Tensor, Var, argument, build
 
 from ..core.config import EngineSpec
 from . import engine_tensors as names
-from .architecture import BLOCK, BORDER, CELL, descriptors_of
+from .architecture import BLOCK, BORDER, CELL, descriptors_of, halves
 from .typed_onnx import Typed, stamp
 from .weights import Weights
 
@@ -61,7 +61,7 @@ class _SuperPoint:
         x = op.mul(self.typed.compute(image), self.typed.const(1 / 256))
         x = op.reshape(x, _shape(1, 1, *self.spec.size))
         x = self.conv('conv1b', self.conv('conv1a', x, gain=256 / 255))
-        x = self.conv('conv2b', self.conv('conv2a', _halve(x)))
+        x = self.conv('conv2b', self.conv('conv2a', x if halves(self.weights.tensors) else _halve(x)))
         x = self.conv('conv3b', self.conv('conv3a', _halve(x)))
         x = self.conv('conv4b', self.conv('conv4a', _halve(x)))
         logits, dense = (self.conv(f'conv{head}b', self.conv(f'conv{head}a', x), relu=False) for head in 'PD')
@@ -93,8 +93,9 @@ class _SuperPoint:
 
     def conv(self, name: str, x: Var, *, relu: bool = True, gain: float = 1.0) -> Var:
         kernel, bias = self.weights.tensors[f'{name}.weight'], self.weights.tensors[f'{name}.bias']
-        pad = kernel.shape[-1] // 2
-        x = op.conv(x, self.typed.const(kernel.astype(np.float32) * np.float32(gain)), self.typed.const(bias), pads=[pad] * 4)
+        side = kernel.shape[-1]
+        x = op.conv(x, self.typed.const(kernel.astype(np.float32) * np.float32(gain)), self.typed.const(bias),
+                    pads=[(side - 1) // 2] * 4, strides=[2 - side % 2] * 2)
         return op.relu(x) if relu else x
 
 

@@ -205,6 +205,7 @@ def test_files_that_are_exchanged_are_told_apart(mine):
 CHANGES = {
     'missing': lambda tensors: tensors.pop('convDa.weight'),
     'shape': lambda tensors: tensors.update({'conv2a.weight': tensors['conv2a.weight'][:, :4].copy()}),
+    'stem': lambda tensors: tensors.update({'conv1a.weight': np.zeros((8, 1, 5, 5), np.float32)}),
     'rank': lambda tensors: tensors.update({'conv2a.bias': tensors['conv2a.bias'][:, None]}),
     'classes': lambda tensors: tensors.update({'convPb.weight': tensors['convPb.weight'][:64].copy()}),
     'NaN': lambda tensors: tensors['convPb.bias'].__setitem__(slice(2), np.nan),
@@ -213,6 +214,7 @@ CHANGES = {
 }
 WORDS = {
     'missing': 'has no tensor convDa.weight', 'shape': r'conv2a.weight has shape \(8, 4, 3, 3\) where \(\*, 8, 3, 3\) is expected',
+    'stem': r'conv1a.weight has shape \(8, 1, 5, 5\) where \(\*, 1, 3, 3\) is expected',
     'rank': r'conv2a.bias has shape \(8, 1\) where \(8,\) is expected',
     'classes': r'convPb.weight has shape \(64, 32, 1, 1\) where \(65, 32, 1, 1\) is expected',
     'NaN': 'convPb.bias has 2 values that are NaN or infinite, of 65', 'infinity': 'conv3b.weight has 1 values that are NaN',

@@ -1,5 +1,6 @@
 """The training room: scenes, losses, networks against the package's graphs, and a training at toy size from end to end."""
 
+import dataclasses
 import json
 import math
 import subprocess
@@ -256,9 +257,10 @@ def test_a_shallow_matcher_learns_the_deep_ones_answer_without_a_ground_truth():
     assert apart[-1] < 0.5 * apart[0]
 
 
-def test_the_folded_extractor_is_the_trained_one():
+@pytest.mark.parametrize('stem', [False, True])
+def test_the_folded_extractor_is_the_trained_one(stem):
     torch.manual_seed(0)
-    network = SuperPoint((8, 8, 16, 16, 32))
+    network = SuperPoint((8, 8, 16, 16, 32), stem=stem)
     network(torch.rand(4, 1, 64, 64))  # running statistics of their own
     network.eval()
     image = torch.rand(1, 1, 64, 96)
@@ -288,12 +290,17 @@ def test_the_teacher_finds_the_same_in_a_turned_photograph_where_aliked_does_not
         assert low <= (torch.cdist(here, there).min(1).values <= 1).float().mean() <= high
 
 
-def test_keypoints_and_descriptors_are_those_of_the_packages_graph(tmp_path):
+@pytest.mark.parametrize('stem', [False, True])
+def test_keypoints_and_descriptors_are_those_of_the_packages_graph(stem):
     from lightglue_trt_ros.core.config import EngineSpec
     from lightglue_trt_ros.networks.models import load_model
     from lightglue_trt_ros.networks.superpoint import superpoint
     onnxruntime = pytest.importorskip('onnxruntime')
     weights = load_model('ours').extractor
+    if stem:
+        torch.manual_seed(1)
+        tensors = weights.tensors | {'conv1a.weight': torch.randn(64, 1, 6, 6).numpy() / 4}
+        weights = dataclasses.replace(weights, tensors=tensors)
     image = cv2.resize(drawings(1, 5)[0], (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
     session = onnxruntime.InferenceSession(superpoint(EngineSpec(HEIGHT, WIDTH, 50), weights).SerializeToString())
     feed = {'image': image, 'mask': np.ones_like(image)}
@@ -505,6 +512,21 @@ def test_an_extractor_has_the_widths_that_were_asked_for(folder, tmp_path):
     assert main([*words, '--networks', 'extractor', '--widths', '8,8,16,16,24']) == 0
     tensors = read_tensors(tmp_path / 'extractor.weights.pt')
     assert [len(tensors[f'conv{name}.bias']) for name in ('1b', '2b', '3b', '4b', 'Da')] == [8, 8, 16, 16, 24]
+
+
+def test_a_stem_replaces_the_first_kernels_of_a_model_that_is_trained_further(folder, tmp_path):
+    words = ['--photographs', str(folder), '--drawings', '0', '--toy', '--steps', '1', '--networks', 'extractor']
+    widths = ['--widths', '8,8,16,16,24']
+    assert main([*words, *widths, '--out', str(tmp_path / 'whole')]) == 0
+    former = read_tensors(tmp_path / 'whole/extractor.weights.pt')
+    images, network = torch.rand(4, 1, 64, 64), SuperPoint((8, 8, 16, 16, 24), stem=True)
+    network.take(former, images)
+    taken = network.exported()
+    assert taken['conv1a.weight'].shape == (8, 1, 6, 6)
+    assert all(layer.shape[-1] == 8 for layer in network(images))
+    torch.testing.assert_close(taken['conv4b.weight'], former['conv4b.weight'], rtol=1e-3, atol=1e-4)
+    assert main([*words, *widths, '--stem', '--out', str(tmp_path / 'stem')]) == 0
+    assert read_tensors(tmp_path / 'stem/extractor.weights.pt')['conv1a.weight'].shape == (8, 1, 6, 6)
 
 
 def test_scores_are_fitted_to_the_share_of_right_matches():

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lightglue_trt_ros.networks.architecture import STEM
+
 WIDTHS = (64, 64, 128, 128, 256)  # channels of the four blocks, and of the heads' first layers
 DESCRIPTOR = 256
 
@@ -15,15 +17,20 @@ def convolve(conv: nn.Conv2d, x: Tensor) -> Tensor:
     if conv.in_channels > 1 or not x.is_cuda:
         return conv(x)
     more = (0, 0, 0, 0, 0, 7)
-    return F.conv2d(F.pad(x, more), F.pad(conv.weight, more), conv.bias, padding=conv.padding)
+    return F.conv2d(F.pad(x, more), F.pad(conv.weight, more), conv.bias, conv.stride, conv.padding)
+
+
+def _convolution(inputs: int, outputs: int, side: int) -> nn.Conv2d:
+    """Kernels of an even side halve the image."""
+    return nn.Conv2d(inputs, outputs, side, stride=2 - side % 2, padding=(side - 1) // 2)
 
 
 class NormalizedConv(nn.Module):
     """Convolution, batch norm, ReLU."""
 
-    def __init__(self, inputs: int, outputs: int) -> None:
+    def __init__(self, inputs: int, outputs: int, side: int = 3) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.conv = _convolution(inputs, outputs, side)
         self.norm = nn.BatchNorm2d(outputs, momentum=0.02)
         nn.init.kaiming_normal_(self.conv.weight, nonlinearity='relu')
         nn.init.zeros_(self.conv.bias)
@@ -52,27 +59,32 @@ class NormalizedConv(nn.Module):
 class SuperPoint(nn.Module):
     """images (B, 1, H, W) in [0, 1] -> logits (B, 65, H / 8, W / 8), descriptors (B, DESCRIPTOR, H / 8, W / 8), not normalised."""
 
-    def __init__(self, widths: tuple[int, ...] = WIDTHS) -> None:
+    def __init__(self, widths: tuple[int, ...] = WIDTHS, *, stem: bool = False) -> None:
+        """`stem`: the first convolution halves the image, instead of a maximum after the second."""
         super().__init__()
+        self.stem = stem
         first, second, third, fourth, head = widths
         sizes = {'1a': (1, first), '1b': (first, first), '2a': (first, second), '2b': (second, second), '3a': (second, third),
                  '3b': (third, third), '4a': (third, fourth), '4b': (fourth, fourth), 'Pa': (fourth, head), 'Da': (fourth, head)}
         for name, (inputs, outputs) in sizes.items():
-            setattr(self, f'conv{name}', NormalizedConv(inputs, outputs))
+            setattr(self, f'conv{name}', NormalizedConv(inputs, outputs, STEM if stem and name == '1a' else 3))
         self.convPb, self.convDb = nn.Conv2d(head, 65, 1), nn.Conv2d(head, DESCRIPTOR, 1)
         nn.init.zeros_(self.convPb.bias)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         x = self.conv1b(self.conv1a(x))
-        x = self.conv2b(self.conv2a(F.max_pool2d(x, 2)))
+        x = self.conv2b(self.conv2a(x if self.stem else F.max_pool2d(x, 2)))
         x = self.conv3b(self.conv3a(F.max_pool2d(x, 2)))
         x = self.conv4b(self.conv4a(F.max_pool2d(x, 2)))
         return self.convPb(self.convPa(x)), self.convDb(self.convDa(x))
 
     @torch.no_grad()
     def take(self, tensors: dict[str, Tensor], images: Tensor) -> None:
-        """Begin with exported tensors, and norms with the statistics of `images` (B, 1, H, W), such as it is to be trained on."""
-        x = images
+        """Begin with exported tensors, and norms with the statistics of `images` (B, 1, H, W), such as it is to be trained on.
+
+        A layer of another shape begins at random.
+        """
+        x, whole = images, ('conv1a', 'conv2a') if self.stem else ('conv1a',)
         for name, layer in self.named_children():
             kernel, bias = tensors[f'{name}.weight'].to(x.device), tensors[f'{name}.bias'].to(x.device)
             if not isinstance(layer, NormalizedConv):
@@ -80,7 +92,8 @@ class SuperPoint(nn.Module):
             elif name in ('convPa', 'convDa'):
                 layer.unfold(kernel, bias, x)
             else:
-                x = layer.unfold(kernel, bias, F.max_pool2d(x, 2) if name.endswith('a') and name != 'conv1a' else x)
+                x = F.max_pool2d(x, 2) if name.endswith('a') and name not in whole else x
+                x = layer.unfold(kernel, bias, x) if kernel.shape == layer.conv.weight.shape else layer(x)
 
     @torch.no_grad()
     def exported(self) -> dict[str, Tensor]:
@@ -99,7 +112,7 @@ class FoldedSuperPoint(nn.Module):
         super().__init__()
         for name in dict.fromkeys(key.rsplit('.', 1)[0] for key in tensors):
             kernel = tensors[f'{name}.weight']
-            conv = nn.Conv2d(kernel.shape[1], kernel.shape[0], kernel.shape[-1], padding=kernel.shape[-1] // 2)
+            conv = _convolution(kernel.shape[1], kernel.shape[0], kernel.shape[-1])
             conv.load_state_dict({'weight': kernel, 'bias': tensors[f'{name}.bias']})
             setattr(self, name, conv)
         self.eval().requires_grad_(False)
@@ -108,5 +121,5 @@ class FoldedSuperPoint(nn.Module):
         x = F.relu(self.conv1b(F.relu(convolve(self.conv1a, x))))
         for block in '234':
             a, b = getattr(self, f'conv{block}a'), getattr(self, f'conv{block}b')
-            x = F.relu(b(F.relu(a(F.max_pool2d(x, 2)))))
+            x = F.relu(b(F.relu(a(x if block == '2' and self.conv1a.stride == (2, 2) else F.max_pool2d(x, 2)))))
         return self.convPb(F.relu(self.convPa(x))), self.convDb(F.relu(self.convDa(x)))
