@@ -43,7 +43,7 @@ help:
 	@echo 'make test         lint, types, and every test with coverage; PYTEST_ARGS="test/core/test_geometry.py -x" narrows it,'
 	@echo '                  WORKERS=1 takes one process instead of three, COVERAGE=0 measures none and is faster'
 	@echo 'make pytest       every test with coverage, without lint and types; takes the same PYTEST_ARGS, WORKERS, COVERAGE'
-	@echo 'make params       config/matcher.yaml and the parameter table of docs/interface.md, from the fields of the settings'
+	@echo 'make params       config/matcher.yaml and the parameter table of docs/parameters.md, from the fields of the settings'
 	@echo 'make schemas      report.schema.json and fleet.schema.json, from the classes that describe their keys'
 	@echo 'make figures      the tables, numbers and charts of README and docs/, from the files in docs/figures/'
 	@echo 'make docs         the documentation as a site, all links checked: build/docs/'

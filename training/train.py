@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
                    '640,320,128 (default 640)')
     p.add_argument('--layers', type=_layers, help='of the matcher, instead of those of the model that is trained')
     p.add_argument('--distil', type=Path, help="a finished RUN or a model's folder, whose matcher of more layers is imitated")
-    p.add_argument('--views', type=Path, help='folder of views.NN.tar with depth (training.rendered): a third of the pairs')
+    p.add_argument('--views', type=Path, help='folder of views.NN.tar with depth (training.rendered): 30 %% of the pairs')
     p.add_argument('--light', action='store_true', help='a pair of a third of the arithmetic')
     p.add_argument('--widths', type=_widths, help="channels of the extractor's four blocks and of its heads, as 16,32,32,64,128")
     p.add_argument('--stem', action='store_true', help="the extractor's first convolution halves the image, at a quarter of the "

@@ -16,10 +16,10 @@ from lightglue_trt_ros.core.geometry import resize_gray
 from lightglue_trt_ros.core.types import UInt8
 from lightglue_trt_ros.datasets.bag import gray_images
 from lightglue_trt_ros.engines.gpu_info import probe
-from lightglue_trt_ros.utils.arguments import add_image_bits, add_settings, number, positive, settings_of
+from lightglue_trt_ros.utils.arguments import add_image_bits, add_settings, number, settings_of
 from lightglue_trt_ros.utils.commands import command, log
 from lightglue_trt_ros.utils.errors import EngineError, LightglueTrtError
-from lightglue_trt_ros.utils.files import write_output
+from lightglue_trt_ros.utils.files import make_output_folder, write_output
 
 from ..demo.flight import forth_and_back, textured_frames
 from ..report.board_page import board_page, board_text, verdict
@@ -41,6 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     args, words = _parse(argv)
     config = MatcherConfig(**settings_of(args, MatcherConfig))
     _check_gpu(config)
+    make_output_folder(args.out)
     frames = _Frames(args.recording, args.image_topic, args.image_bits)
     checks: list[tuple[MatcherConfig, ShapeCheck]] = []
     left_out: list[dict[str, str]] = []
@@ -58,7 +59,6 @@ def main(argv: list[str] | None = None) -> int:
     if not checks:
         raise EngineError(f'no shape ran: {left_out[0]["reason"]}')
     board = _document(args, words, config.weights, checks, left_out, frames.source)
-    args.out.mkdir(parents=True, exist_ok=True)
     for file, data in (('board.json', as_text(board)), ('board.html', board_page(board)), ('board.md', board_text(board))):
         write_output(args.out / file, data)
     print(verdict(board))
@@ -91,8 +91,9 @@ def _parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument('--shapes', metavar='HxW:K,…', default=','.join(f'{h}x{w}:{k}' for h, w in SIZES for k in KEYPOINTS),
                         help='sizes and numbers of keypoints, default: %(default)s')
     parser.add_argument('--frames', type=number(int, 10), default=500, help='that are timed, default: %(default)s')
-    parser.add_argument('--hz', type=positive, default=30.0, help='rate of the camera, default: %(default)s')
-    parser.add_argument('--seconds', type=float, default=60.0, help='how long the node runs, 0: not at all; default: %(default)s')
+    parser.add_argument('--hz', type=number(float, 0.1, 1000), default=30.0, help='rate of the camera, default: %(default)s')
+    parser.add_argument('--seconds', type=number(float, 0, 86400), default=60.0, help='how long the node runs, 0: not at all; '
+                        'default: %(default)s')
     parser.add_argument('--opt-level', type=int, choices=range(6), help="TensorRT's effort, 0 to 5; default: its own")
     parser.add_argument('--tactic-sources', metavar='NAMES', help="only these of TensorRT's, comma separated")
     parser.add_argument('--out', type=Path, default=Path('board'), help='folder of board.html, board.json and board.md; '
@@ -102,7 +103,7 @@ def _parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
         args.shapes = [_shape(text) for text in args.shapes.split(',')]
     except ValueError:
         parser.error(f'--shapes is {args.shapes!r}: give HEIGHTxWIDTH:KEYPOINTS, comma separated, as 480x640:1024')
-    return args, list(argv or [])
+    return args, sys.argv[1:] if argv is None else argv
 
 
 def _shape(text: str) -> tuple[tuple[int, int], int]:
@@ -127,7 +128,7 @@ def _build(config: MatcherConfig, args: argparse.Namespace) -> None:
              str(config.image_width), '--max-keypoints', str(config.max_keypoints)]
     for option, value in (('--engine-dir', config.engine_dir), ('--opt-level', args.opt_level),
                           ('--tactic-sources', args.tactic_sources), ('--frames', args.recording),
-                          ('--image-topic', args.image_topic)):
+                          ('--image-topic', args.image_topic), ('--image-bits', args.image_bits)):
         words += [option, str(value)] if value not in (None, '') else []
     inspect.unwrap(build_engines)(words)  # its errors are this command's, and its lines are logged once
 

@@ -83,6 +83,9 @@ def check_node(config: MatcherConfig, hz: float, seconds: float) -> NodeCheck:
     with sampled() as sensors:
         cost = measure_matcher(config, hz, seconds)
     clouds = len(cost.latency_ms[0])
+    if not clouds:
+        raise LightglueTrtError(f'the node published no cloud in {seconds:g} s at {hz:g} Hz: run it longer (--seconds), and see '
+                                'its lines')
     return NodeCheck(hz, seconds, max(0, round(hz * seconds) - 1 - clouds), levels(cost.latency_ms[0]), round(cost.cpu_ms, 2),
                      round(cost.memory_mib, 1), round(cost.device_mib, 1),
                      {name: (values[0], max(values)) for name, values in sensors.items()})

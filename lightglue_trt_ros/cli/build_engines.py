@@ -85,8 +85,8 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument('--tactic-sources', metavar='NAMES', help="only these of TensorRT's, comma separated: "
                         'EDGE_MASK_CONVOLUTIONS,JIT_CONVOLUTIONS where cuBLAS and cuDNN are missing')
     parser.add_argument('--stages', type=_early_exits, metavar='LAYERS', help='layers after which the matcher may stop early, '
-                        'comma separated, the last one being all, 0: before the first; only 9: never; default: 0,4,5,6,9, or in '
-                        'proportion to these')
+                        'comma separated, the last one being all, 0: before the first; only that: never; default: 0,3,4,6 of '
+                        'six layers, else in proportion')
     parser.add_argument('--attention', choices=ATTENTIONS, default='auto', help="what computes the matcher's attention: a kernel "
                         'of this package, or TensorRT; auto: the kernel in fp16 from compute capability 8.0 on')
     parser.add_argument('--force', action='store_true', help='build although an equal engine set is there')

@@ -1,8 +1,10 @@
 """What stands still in the image of a moving camera is no part of the scene: a bonnet, burnt-in text, dirt, a projector's dots.
 
-A match that stays where it was is told from the world by what the others do: they agree on a motion that would have moved it. A
-track is judged over as many frames as it stands. Where there are such points, the images of some frames tell the pattern that
-stands in all of them, and no keypoint is taken there any more.
+A match that stays where it was is told from the world by what the others do. They agree on a motion that would have moved it, and
+their epipolar geometry rules out that it stands; or they are more, and fast wherever they are next to it. Scenery far away is next
+to some that hardly move, the room behind people or a van before a standing camera has more points than they, and both fit the
+geometry of a translation. A track is judged over as many frames as it stands. Where there are such points, the images of some
+frames tell the pattern that stands in all of them, and no keypoint is taken there any more.
 """
 
 from __future__ import annotations
@@ -15,18 +17,50 @@ from numpy.typing import NDArray
 
 from .fixed_pattern import FixedPattern, detail_of
 from .geometry import Size, contiguous, resize_gray
+from .refinement.variance_factor import fit_epipolar
 from .types import NOTABLE, Float32, Float64, Rows, Standing, UInt8
 
 STILL_PX = 0.7  # a point that moved less stands,
 MOVING_PX = 1.5  # one that moved more moves; pixels of the engine's image, as all below
-EXPECTED_PX = 3.0  # motion of the others, at a point that stands, from which on it is not of their scene
+EXPECTED_PX = 3.0  # motion of the others, at a point that stands, from which on it is not of their scene,
+CONTRADICTED_PX = 1.5  # and its distance from its epipolar line; both since it stands
+DOUBTFUL_PX = 6.0  # standard deviation of points that stand in the fit of the geometry, of those that move 1
 AGREE_PX = 6.0  # largest difference of a moving match from the motion of all
+FITTED = 150  # points of either kind in that fit, or of which the nearest are looked for, about
 LEAST = 12  # moving matches that agree, for a motion to be known
-RECENT = 15  # frames
+RECENT, OFTEN = 15, 0.25  # frames; share of those, from which on it is said
 GRID = (6, 8)  # rows and columns of cells of the image
+PATCHES = (12, 16)  # the same, where neighbouring cells with points that stand are one patch
+NEIGHBOURS, SLOW, FEW = 3, 0.1, 0.1  # of a point; square of a motion to the median's; share of a patch's neighbours
 SPREAD = 0.3  # share of the cells with matches in which some agree,
 APART = 0.1  # and their least deviation, as a share of the image's sides: the camera moves, and not something before it
+MINORITY = 0.75  # points that stand to those that move, at most, for what stands to be a patch on the world
 INTERLEAVED = 0.4  # share of the moving points whose nearest neighbour stands: they are seen through what stands
+
+
+class _Still(NamedTuple):
+    """Points of a frame that stand."""
+
+    rows: Rows  # (N,)
+    anchors: Float32  # (N, 2) where they began to
+    expected: Float32  # (N, 2) how far the others have moved there since
+    off: Float32  # (N, 2) how far they would have had to move since to be on their epipolar lines
+
+    def since(self, rows: Rows, before: Float32, expected: Float32, off: Float32) -> _Still:
+        """Points `rows` (M,) that stood `before` (M, 2) and go on, or begin."""
+        anchors, expected, off = before.copy(), expected.copy(), off.copy()
+        if len(self.rows):
+            order = self.rows.argsort()
+            place = order[np.minimum(self.rows[order].searchsorted(rows), len(order) - 1)]
+            known = self.rows[place] == rows
+            anchors[known] = self.anchors[place[known]]
+            expected[known] += self.expected[place[known]]
+            off[known] += self.off[place[known]]
+        return _Still(rows, anchors, expected, off)
+
+    def only(self, which: NDArray[np.bool_]) -> _Still:
+        """Those of the points `which` (N,) marks."""
+        return _Still(self.rows[which], self.anchors[which], self.expected[which], self.off[which])
 
 
 class Judged(NamedTuple):
@@ -34,11 +68,14 @@ class Judged(NamedTuple):
 
     foreign: NDArray[np.bool_] | None  # (N,) of no part of the scene; None: all are of it
     motion_px: float = 0.0  # of the others, pixels of the engine's image, where the camera was seen to move before a pattern
-    standing: tuple[Rows, Float32, Float32] | None = None  # this frame's rows that stand, since where, and expected motion since
+    standing: _Still | None = None
     cells: NDArray[np.intp] | None = None  # how many are foreign in each cell of GRID
 
 
 NOTHING = Judged(None)
+
+
+NOBODY = _Still(np.zeros(0, np.intp), *np.zeros((3, 0, 2), np.float32))
 
 
 class StaticPoints:
@@ -47,9 +84,9 @@ class StaticPoints:
     def __init__(self, engine: Size, mode: str = 'auto') -> None:
         """`mode` is the setting `static_points`, `engine` (height, width) of the engine's image."""
         self.mode, self.pattern = mode, Pattern(engine)
-        self._share = 0.0  # of the matches that stand while the others move, a mean over RECENT frames
+        self._share = self._often = 0.0  # of the matches that stand while the others move, and of frames with such: means of RECENT
         self._cells = np.zeros(GRID[0] * GRID[1])  # where in the image
-        self._rows, self._anchors, self._expected = _nobody()  # of the points that stand: rows of the newest frame
+        self._still = NOBODY  # in the newest frame
 
     def judge(self, rows: Rows, next_rows: Rows, before: Float32, after: Float32, size: Size, unit: float) -> Judged:
         """Points (N, 2) `before` and `after`, `rows` of the frame before and `next_rows` of this one; pixels of images of `size`.
@@ -72,53 +109,56 @@ class StaticPoints:
     @property
     def standing(self) -> Standing | None:
         """None where nothing was found."""
-        if max(self._share, self.pattern.blocked) <= NOTABLE:
+        if max(self._share if self._often > OFTEN else 0.0, self.pattern.blocked) <= NOTABLE:
             return None
         cells = self.pattern.cells if self.pattern.blocked > NOTABLE else self._cells
         return Standing(self._share, self.pattern.blocked, _where(cells), self.mode != 'keep')
 
     def learn(self, image: UInt8, judged: Judged) -> None:
         """Keep what was `judged` of a frame, and look for the pattern in its image, gray uint8 (H, W)."""
-        self._rows, self._anchors, self._expected = judged.standing or _nobody()
+        self._still = judged.standing or NOBODY
         self._remember(judged)
         if judged.motion_px and self.mode != 'keep':
             self.pattern.add(image, judged.motion_px)
 
     def forget_tracks(self) -> None:
         """The next frame has other rows."""
-        self._rows, self._anchors, self._expected = _nobody()
+        self._still = NOBODY
 
     def _judge(self, rows: Rows, next_rows: Rows, before: Float32, after: Float32, standing: NDArray[np.bool_], steps: Float32,
                size: Size, unit: float) -> Judged:
-        model = _motion(before, after, steps > (MOVING_PX * unit)**2, unit)
-        if model is None or not (self.mode == 'drop' or _camera_moves(before, standing, model.agreeing, size)):
+        moving = steps > (MOVING_PX * unit)**2
+        model = _motion(before, after, moving, unit)
+        if model is None:
             return NOTHING
-        still = np.flatnonzero(standing)
-        anchors, expected = self._since(rows[still], before[still], model)
-        stays = np.linalg.norm(after[still] - anchors, axis=1) < STILL_PX * unit
+        certain = self.mode == 'drop' or _interleaved(before[model.agreeing], before[standing])
+        if not (certain or _camera_moves(before, model.agreeing, size)):
+            return NOTHING
+        at = np.flatnonzero(standing)
+        off = np.zeros((len(at), 2), np.float32) if certain else _off_their_lines(before, after, np.flatnonzero(moving), at, unit)
+        still = self._still.since(rows[at], before[at], model.at(before[at]), off)
+        stays = np.linalg.norm(after[at] - still.anchors, axis=1) < STILL_PX * unit
+        contradicts = np.linalg.norm(still.expected, axis=1) > EXPECTED_PX * unit
+        if not certain:
+            rules_out = np.linalg.norm(still.off, axis=1) > CONTRADICTED_PX * unit
+            if len(at) < MINORITY * np.count_nonzero(moving):
+                alike = ~standing & (np.linalg.norm(after - before - model.at(before), axis=1) < EXPECTED_PX * unit)
+                rules_out |= _among_fast(before[at], before[alike], steps[alike], size)
+            contradicts &= rules_out
         foreign = np.zeros(len(rows), np.bool_)
-        foreign[still] = stays & (np.linalg.norm(expected, axis=1) > EXPECTED_PX * unit)
+        foreign[at] = stays & contradicts
         many = self.pattern.blocked or np.count_nonzero(foreign) > NOTABLE * len(rows)
         return Judged(foreign, float(np.median(np.linalg.norm(model.at(before), axis=1))) / unit if many else 0.0,
-                      (next_rows[still][stays], anchors[stays], expected[stays]), per_cell(after[foreign], size))
-
-    def _since(self, rows: Rows, before: Float32, model: _Motion) -> tuple[Float32, Float32]:
-        """Where points (N, 2) began to stand, and how far (N, 2) the others have moved there since."""
-        anchors, expected = before.copy(), model.at(before)
-        if len(self._rows):
-            order = self._rows.argsort()
-            place = order[np.minimum(self._rows[order].searchsorted(rows), len(order) - 1)]
-            known = self._rows[place] == rows
-            anchors[known] = self._anchors[place[known]]
-            expected[known] += self._expected[place[known]]
-        return anchors, expected
+                      _Still(next_rows[at], *still[1:]).only(stays), per_cell(after[foreign], size))
 
     def _remember(self, judged: Judged) -> None:
         if judged.foreign is not None and judged.cells is not None and judged.foreign.any():
             self._share += (float(judged.foreign.mean()) - self._share) / RECENT
+            self._often += (1 - self._often) / RECENT
             self._cells += (judged.cells - self._cells) / RECENT
         else:
             self._share *= 1 - 1 / RECENT
+            self._often *= 1 - 1 / RECENT
 
 
 class Pattern:
@@ -213,17 +253,52 @@ def _motion(before: Float32, after: Float32, moving: NDArray[np.bool_], unit: fl
     return motion if agrees else None
 
 
-def _camera_moves(points: Float32, standing: NDArray[np.bool_], agreeing: NDArray[np.bool_], size: Size) -> bool:
-    """Whether what moves is seen all over the image, or through what stands; else something moves before a camera that stands."""
+def _off_their_lines(before: Float32, after: Float32, moving: Rows, still: Rows, unit: float) -> Float32:
+    """How far (M, 2) points `still` (M,) are from their epipolar lines, of the geometry that fits those `moving` (N,).
+
+    Where these leave it open, as on a plane, it is the one that fits the still best.
+    """
+    some = np.concatenate([each[::max(1, len(each) // FITTED)] for each in (moving, still)])
+    deviations = np.where(np.isin(some, moving), 1.0, DOUBTFUL_PX) * unit
+    fit = fit_epipolar(before[some], after[some], deviations[:, None, None]**2 * np.eye(2), fit_limit=np.inf)
+    lines = np.column_stack([before[still], np.ones(len(still))]) @ fit.fundamental.T
+    lines /= np.linalg.norm(lines[:, :2], axis=1, keepdims=True) + 1e-15
+    distances = np.einsum('ij,ij->i', lines[:, :2], after[still]) + lines[:, 2]
+    return np.asarray(-distances[:, None] * lines[:, :2], np.float32)
+
+
+def _among_fast(still: Float32, others: Float32, steps: Float32, size: Size) -> NDArray[np.bool_]:
+    """Whether points that stand (M, 2) are in a patch that has fast ones alone next to it, of `others` (N, 2); squared `steps`.
+
+    A bonnet, dirt and text are. Scenery far away is also next to some of the world that moves little, as at the horizon.
+    """
+    some = np.s_[::max(1, len(others) // FITTED)]
+    distances, slow = np.linalg.norm(still[:, None] - others[some], axis=2), steps[some] < SLOW * np.median(steps)
+    nearest = np.argpartition(distances, min(NEIGHBOURS, len(slow)) - 1, axis=1)[:, :NEIGHBOURS]
+    cells = (per_cell(still, size, PATCHES) > 0).reshape(PATCHES)
+    patches = cv2.connectedComponents(cells.astype(np.uint8))[1].ravel()[_cell_of(still, size, PATCHES)]
+    among = np.zeros(len(still), np.bool_)
+    for patch in np.unique(patches):
+        around = slow[np.unique(nearest[patches == patch])]
+        among[patches == patch] = np.count_nonzero(around) < max(NEIGHBOURS, FEW * len(around))
+    return among
+
+
+def _camera_moves(points: Float32, agreeing: NDArray[np.bool_], size: Size) -> bool:
+    """Whether what moves is seen all over the image; else something moves before a camera that stands."""
     every, some = (np.count_nonzero(per_cell(part, size) > 1) for part in (points, points[agreeing]))
     apart = (points[agreeing].std(axis=0) / (size[1], size[0])).min()
-    return bool(apart > APART and some >= SPREAD * every) or _interleaved(points[agreeing], points[standing])
+    return bool(apart > APART and some >= SPREAD * every)
 
 
-def per_cell(points: Float32, size: Size) -> NDArray[np.intp]:
-    """How many points (N, 2) are in each cell of GRID, row by row."""
-    columns, rows = np.clip((points * (GRID[1] / size[1], GRID[0] / size[0])).astype(np.intp), 0, (GRID[1] - 1, GRID[0] - 1)).T
-    return np.bincount(rows * GRID[1] + columns, minlength=GRID[0] * GRID[1])
+def per_cell(points: Float32, size: Size, grid: Size = GRID) -> NDArray[np.intp]:
+    """How many points (N, 2) are in each cell of `grid`, row by row."""
+    return np.bincount(_cell_of(points, size, grid), minlength=grid[0] * grid[1])
+
+
+def _cell_of(points: Float32, size: Size, grid: Size) -> NDArray[np.intp]:
+    columns, rows = np.clip((points * (grid[1] / size[1], grid[0] / size[0])).astype(np.intp), 0, (grid[1] - 1, grid[0] - 1)).T
+    return np.asarray(rows * grid[1] + columns, np.intp)
 
 
 def _where(cells: Float64) -> str:
@@ -245,7 +320,3 @@ def _interleaved(moving: Float32, standing: Float32) -> bool:
     to_moving = np.linalg.norm(some[:, None] - moving, axis=2)
     to_moving[to_moving < 1e-3] = np.inf  # itself
     return bool(np.mean(to_standing < to_moving.min(axis=1)) > INTERLEAVED)
-
-
-def _nobody() -> tuple[Rows, Float32, Float32]:
-    return np.zeros(0, np.intp), np.zeros((0, 2), np.float32), np.zeros((0, 2), np.float32)

@@ -101,7 +101,8 @@ class _LightGlue:
 
     def check_ends(self, early_exits: EarlyExits, name: str) -> None:
         if early_exits.ends[-1] != self.layers:
-            raise ConfigError(f'the stages end after layer {early_exits.ends[-1]}: {name} has {self.layers}')
+            raise ConfigError(f'the stages end after layer {early_exits.ends[-1]}: {name} has {self.layers}, which must be the '
+                              'last one (--stages)')
 
     def stage(self, first: int, end: int, log_assignment: bool = False, *, assigned: bool = True) -> onnx.ModelProto:
         """Layers `first` to `end` - 1, and after the last one the assignment, or what it takes."""

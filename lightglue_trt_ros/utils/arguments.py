@@ -87,6 +87,8 @@ def some_of(names: Collection[str]) -> Callable[[str], tuple[str, ...]]:
         chosen = tuple(dict.fromkeys(word for word in text.lower().split(',') if word))
         if unknown := [word for word in chosen if word not in names]:
             raise argparse.ArgumentTypeError(f'{unknown[0]!r} is none of {", ".join(names)}')
+        if not chosen:
+            raise argparse.ArgumentTypeError(f'nothing is named: give some of {", ".join(names)}')
         return chosen
     return parse
 

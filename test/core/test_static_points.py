@@ -12,6 +12,7 @@ from lightglue_trt_ros.core.static_points import Pattern, StaticPoints
 from lightglue_trt_ros.core.types import HostFeatures, Matches
 
 SIZE = (480, 640)
+FOCAL = 500.0
 
 
 def scattered(rng, count, left=0.0, top=0.0, right=SIZE[1] - 1.0, bottom=SIZE[0] - 1.0):
@@ -31,9 +32,22 @@ def moved(rng, points, noise, u=0.0, v=0.0):
     return (points + np.array([u, v]) + rng.normal(0, 1, points.shape) * noise).astype(np.float32)
 
 
+def depth_of(points):
+    """Metres of a road that is seen from a height of 1.5 m, and of what stands 30 m away above it."""
+    return np.minimum(1.5 * FOCAL / np.maximum(points[:, 1] - SIZE[0] / 2, 1), 30.0)
+
+
+def seen(points, depth, turn=(0.0, 0.0, 0.0), step=(0.0, 0.0, 0.0)):
+    """Points of a scene, after a camera turned by a rotation vector and went `step` metres."""
+    centre = np.array([SIZE[1], SIZE[0]]) / 2
+    rays = np.column_stack([(points - centre) / FOCAL, np.ones(len(points))])
+    moved = (rays * np.reshape(depth, (-1, 1)) - np.asarray(step)) @ cv2.Rodrigues(np.asarray(turn, float))[0]
+    return (moved[:, :2] / moved[:, 2:] * FOCAL + centre).astype(np.float32)
+
+
 def driving(before):
-    """Forwards, a little to the side."""
-    return before + (before - (330, 200)) * np.float32(0.06) + np.float32((3, 1))
+    """Half a metre forwards, in a curve."""
+    return seen(before, depth_of(before), (0.002, 0.015, 0.002), (0, 0, 0.5))
 
 
 def dropped(judged, count):
@@ -44,23 +58,26 @@ def dropped(judged, count):
 def test_a_bonnet_does_not_belong_to_the_scene_and_the_road_does(unit):
     rng = np.random.default_rng(0)
     road, bonnet = scattered(rng, 300, bottom=350), scattered(rng, 80, top=400)
-    before = np.concatenate([road, bonnet])
-    after = np.concatenate([moved(rng, driving(road), 0.3), moved(rng, bonnet, 0.1)])
-    judged = judge(StaticPoints(SIZE), before, after, unit=unit)
+    depth, points = depth_of(road), StaticPoints(SIZE)
+    for _ in range(5):
+        ahead = seen(road, depth, (0.001, 0.006, 0.001), (0, 0, 0.5))
+        judged = judge(points, np.concatenate([road, bonnet]), np.concatenate([moved(rng, ahead, 0.3), moved(rng, bonnet, 0.05)]),
+                       unit=unit)
+        assert not judged.foreign[:300].any()
+        road, depth = ahead, depth - 0.5
     assert judged.foreign[300:].mean() > 0.9
-    assert not judged.foreign[:300].any()
     assert judged.motion_px > 3
 
 
-@pytest.mark.parametrize('seen', [20, 40, 150])
-def test_dots_in_the_whole_image_do_not_belong_to_the_scene_even_where_they_are_nearly_all(seen):
+@pytest.mark.parametrize('count', [20, 40, 150])
+def test_dots_in_the_whole_image_do_not_belong_to_the_scene_even_where_they_are_nearly_all(count):
     rng = np.random.default_rng(1)
-    world, dots = scattered(rng, seen), scattered(rng, 700)
+    world, dots = scattered(rng, count), scattered(rng, 700)
     before = np.concatenate([world, dots])
-    after = np.concatenate([moved(rng, world, 0.4, 9, -4), dots])
-    judged = judge(StaticPoints(SIZE), before, after)
-    assert judged.foreign[seen:].all()
-    assert not judged.foreign[:seen].any()
+    hand_held = seen(world, rng.uniform(1, 3, count), (0.01, 0.02, 0.01), (0.02, 0.01, 0))
+    judged = judge(StaticPoints(SIZE), before, np.concatenate([moved(rng, hand_held, 0.4), dots]))
+    assert judged.foreign[count:].mean() > 0.95
+    assert not judged.foreign[:count].any()
 
 
 @pytest.mark.parametrize(('width', 'height'), [(100, 300), (180, 170), (320, 96)])
@@ -73,6 +90,38 @@ def test_before_a_standing_camera_nothing_is_dropped_where_a_tenth_of_the_image_
     after = np.concatenate([moved(rng, room, 0.1), moved(rng, person, 0.0, 12, 2)])
     points = StaticPoints(SIZE)
     assert not dropped(judge(points, before, after), len(before)).any()
+    assert points.standing is None
+
+
+@pytest.mark.parametrize('boxes', [
+    pytest.param([(100, 80, 420, 370)], id='a van'),
+    pytest.param([(40, 60, 140, 420), (480, 60, 580, 420)], id='two people'),
+    pytest.param([(20, 120, 90, 400), (180, 120, 250, 400), (340, 120, 410, 400), (520, 120, 590, 400)], id='four people'),
+    pytest.param([(0, 320, 640, 480)], id='a conveyor belt')])
+def test_a_standing_camera_loses_nothing_of_what_is_behind_larger_things_that_move(boxes):
+    rng = np.random.default_rng(2)
+    room = scattered(rng, 500)
+    for left, top, right, bottom in boxes:
+        room = room[~((room > (left, top)) & (room < (right, bottom))).all(1)]
+    movers = np.concatenate([scattered(rng, (box[2] - box[0]) * (box[3] - box[1]) // 800, *box) for box in boxes])
+    before, after = np.concatenate([room, movers]), np.concatenate([moved(rng, room, 0.1), moved(rng, movers, 0.1, 12, 2)])
+    assert not dropped(judge(StaticPoints(SIZE), before, after), len(before)).any()
+
+
+@pytest.mark.parametrize('step', [(0.15, 0, 0), (0.1, 0, 0.1), (0, 0, 0.4)])
+@pytest.mark.parametrize('near', [0, 20])
+def test_scenery_far_away_stands_and_belongs_to_the_scene(step, near):
+    rng = np.random.default_rng(17)
+    far, road = scattered(rng, 200, top=60, bottom=235), scattered(rng, 250, top=250)
+    trees = [scattered(rng, near, left, 100, left + 70, 280) for left in (60, 300, 500)]
+    points, before = StaticPoints(SIZE), np.concatenate([far, road, *trees])
+    depth = np.concatenate([np.full(200, 500.0), depth_of(road), rng.uniform(8, 12, 3 * near)])
+    for _ in range(3):
+        after = seen(before, depth, step=step)
+        judged = judge(points, before, moved(rng, after, 0.15))
+        assert not dropped(judged, len(before))[:450].any()
+        before, depth = after, depth - step[2]
+    assert not points.pattern.blocked
     assert points.standing is None
 
 
@@ -106,11 +155,12 @@ def test_a_track_is_judged_over_as_many_frames_as_it_stands():
     points, dropped_in = StaticPoints(SIZE), []
     for frame in range(4):
         rows = np.roll(np.arange(360), frame) if frame else np.arange(360)
-        before, after = np.concatenate([world, dirt]), np.concatenate([world + np.float32((2, 0)), dirt])
+        next_world = world + np.float32((2, 0))
+        before, after = np.concatenate([world, dirt]), np.concatenate([next_world, dirt])
         judged = judge(points, before, after, rows=rows, next_rows=np.roll(np.arange(360), frame + 1))
         dropped_in.append(0 if judged.foreign is None else np.count_nonzero(judged.foreign[300:]))
         assert judged.foreign is None or not judged.foreign[:300].any()
-        world = world + np.float32((2, 0))
+        world = next_world
     assert dropped_in[0] == 0
     assert dropped_in[1] == 60
     points.forget_tracks()
@@ -220,8 +270,16 @@ def test_what_stands_for_many_frames_is_told_with_its_place():
     assert points.standing is None
 
 
+def test_one_frame_with_much_that_stands_is_not_told():
+    rng = np.random.default_rng(18)
+    points, road, bonnet = StaticPoints(SIZE), scattered(rng, 300, bottom=350), scattered(rng, 200, top=400)
+    judged = judge(points, np.concatenate([road, bonnet]), np.concatenate([driving(road), bonnet]))
+    assert judged.foreign.mean() > 0.3
+    assert points.standing is None
+
+
 class DottedBackend:
-    """Frame n shows points of a world that moves by 8 pixels a frame, and dots that stand; row i is point i, and matches row i."""
+    """Frame n shows points of a world that turns about the middle, and dots that stand; row i is point i, and matches row i."""
 
     def __init__(self):
         rng = np.random.default_rng(15)
@@ -231,15 +289,19 @@ class DottedBackend:
         self.masks = []
 
     def image(self, number):
-        texture = np.random.default_rng(16).uniform(0, 255, (SIZE[0], SIZE[1] + 400)).astype(np.float32)
-        image = cv2.GaussianBlur(texture, (0, 0), 2)[:, 8 * number:8 * number + SIZE[1]] / 2
+        texture = np.random.default_rng(16).uniform(0, 255, SIZE).astype(np.float32)
+        turned = cv2.warpAffine(cv2.GaussianBlur(texture, (0, 0), 2), self.turn(number), SIZE[::-1], borderMode=cv2.BORDER_WRAP)
+        image = turned / 2
         for u, v in self.dots.astype(int).tolist():
             image[v - 1:v + 2, u - 1:u + 2] = 250
         return image.astype(np.uint8)
 
+    def turn(self, number):
+        return cv2.getRotationMatrix2D((320, 200), 3.0 * number, 1.0)
+
     def extract(self, image, mask=None):
         self.masks.append(mask)
-        world = self.world + np.float32((-8, 0)) * (len(self.masks) - 1)
+        world = cv2.transform(self.world[None], self.turn(len(self.masks) - 1))[0]
         points = np.concatenate([world, self.dots]).astype(np.float32)
         return HostFeatures(points, np.full(240, 0.5, np.float32), np.zeros((240, 256), np.float32))
 
@@ -255,9 +317,8 @@ def matched(mode, frames=8):
 
 def test_a_frame_matcher_drops_what_stands_ends_its_tracks_and_blocks_its_keypoints():
     backend, published = matched('auto')
-    for matches in published:
-        assert len(matches) == 180
-        assert np.linalg.norm(matches.keypoints - matches.reference_keypoints, axis=1).min() > 5
+    for matches in published[2:]:  # nothing moves in the middle, which the camera turns about
+        assert 180 <= len(matches) < 190
     assert published[-1].track_lengths.max() == 8
     assert published[-1].standing.dropped
     assert 'of the image, in all parts of it, stands still' in published[-1].standing.in_words

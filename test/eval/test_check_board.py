@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,9 @@ import pytest
 from lightglue_trt_eval.cli import check_board
 from lightglue_trt_eval.report.board_page import board_page, board_text, notes, verdict
 from lightglue_trt_eval.times import sensors
-from lightglue_trt_eval.times.board_check import ShapeCheck, levels
+from lightglue_trt_eval.times.board_check import ShapeCheck, check_node, levels
 from lightglue_trt_ros.cli import build_engines
+from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.utils.commands import command
 from lightglue_trt_ros.utils.errors import EngineError, LightglueTrtError
 
@@ -48,7 +51,22 @@ def test_writes_page_json_and_text_of_shapes_that_run(tmp_path: Path, capsys: py
 def test_ends_with_reason_when_no_shape_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert check_board.main([*SMALL, '--shapes', '96x128:5000', '--out', str(tmp_path / 'board')]) == 1
     assert 'no shape ran: ' in capsys.readouterr().err
-    assert not (tmp_path / 'board').exists()
+    assert not list((tmp_path / 'board').iterdir())
+
+
+def test_folder_that_cannot_be_written_is_named_before_anything_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                        capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / 'file').write_text('')
+    monkeypatch.setattr(check_board, '_build', lambda *_: pytest.fail('engines were built'))
+    assert check_board.main([*SMALL, '--out', str(tmp_path / 'file' / 'board')]) == 1
+    assert 'cannot write to' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize('words', [('--seconds', 'nan'), ('--seconds', 'inf'), ('--seconds', '-5'), ('--hz', '1e9')])
+def test_times_that_no_node_can_run_are_refused(words: tuple[str, str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match='2'):
+        check_board.main([*SMALL, *words])
+    assert words[0] in capsys.readouterr().err
 
 
 def test_without_gpu_one_line_says_so_and_names_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
@@ -90,6 +108,23 @@ def test_node_that_does_not_run_is_named_with_its_reason(tmp_path: Path, monkeyp
     words = ['--backend', 'onnxruntime', '--shapes', '480x640:1024', '--seconds', '60', '--out', str(tmp_path)]
     assert check_board.main(words) == 0
     assert 'The node was not run: the node did not come up within 20 s' in (tmp_path / 'board.md').read_text()
+
+
+def test_node_without_a_cloud_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    node_costs = types.ModuleType('node_costs')
+    node_costs.measure_matcher = lambda *_: types.SimpleNamespace(latency_ms=([], []))  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, 'lightglue_trt_eval.times.node_costs', node_costs)
+    with pytest.raises(LightglueTrtError, match=r'no cloud in 2 s at 30 Hz'):
+        check_node(MatcherConfig(), 30.0, 2.0)
+
+
+def test_engines_are_built_with_the_options_of_the_recording(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    built: list[list[str]] = []
+    monkeypatch.setattr(build_engines, 'main', built.append)
+    args, words = check_board._parse(['--image-bits', '12', '--recording', str(tmp_path), '--name', 'Orin'])
+    check_board._build(MatcherConfig(), args)
+    assert words[-2:] == ['--name', 'Orin']
+    assert built[0][built[0].index('--image-bits') + 1] == '12'
 
 
 def test_engines_that_differ_are_named_first_and_end_with_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
