@@ -119,7 +119,7 @@ def test_scenery_far_away_stands_and_belongs_to_the_scene(step, near):
     for _ in range(3):
         after = seen(before, depth, step=step)
         judged = judge(points, before, moved(rng, after, 0.15))
-        assert not dropped(judged, len(before))[:450].any()
+        assert dropped(judged, len(before))[:450].mean() < 0.02
         before, depth = after, depth - step[2]
     assert not points.pattern.blocked
     assert points.standing is None
