@@ -273,7 +273,8 @@ def _among_fast(still: Float32, others: Float32, steps: Float32, size: Size) -> 
     A bonnet, dirt and text are. Scenery far away is also next to some of the world that moves little, as at the horizon.
     """
     some = np.s_[::max(1, len(others) // FITTED)]
-    distances, slow = np.linalg.norm(still[:, None] - others[some], axis=2), steps[some] < SLOW * np.median(steps)
+    some_others, slow = others[some].astype(np.float64), steps[some] < SLOW * np.median(steps)
+    distances = (some_others**2).sum(axis=1) - 2 * still @ some_others.T  # their squares, less a number for each that stands
     nearest = np.argpartition(distances, min(NEIGHBOURS, len(slow)) - 1, axis=1)[:, :NEIGHBOURS]
     cells = (per_cell(still, size, PATCHES) > 0).reshape(PATCHES)
     patches = cv2.connectedComponents(cells.astype(np.uint8))[1].ravel()[_cell_of(still, size, PATCHES)]
