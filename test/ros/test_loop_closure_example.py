@@ -64,6 +64,7 @@ def test_a_client_that_starts_late_closes_the_loop_of_a_way_forth_and_back(stack
     for number in range(FRAMES):
         show(number)
     wait_for(lambda: len(keyframes) >= 3)
+    told = info.get_subscription_count()
     process = subprocess.Popen([sys.executable, EXAMPLE], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                env={**os.environ, 'PYTHONUNBUFFERED': '1'})
     lines: list[str] = []
@@ -71,6 +72,8 @@ def test_a_client_that_starts_late_closes_the_loop_of_a_way_forth_and_back(stack
     reader.start()
     try:
         wait_for(lambda: node.count_subscribers('/matcher/keyframe') == 2 and node.count_clients('/matcher/match_keyframes'), 30)
+        wait_for(lambda: info.get_subscription_count() > told, 30)
+        ended.wait(0.5)  # for the calibration, without which it finds no loop
         for number in range(FRAMES, len(places)):
             show(number)
         loops = wait_for(lambda: [match.groups() for line in lines if (match := LOOP.search(line))], 30)
