@@ -73,8 +73,6 @@ class Judged(NamedTuple):
 
 
 NOTHING = Judged(None)
-
-
 NOBODY = _Still(np.zeros(0, np.intp), *np.zeros((3, 0, 2), np.float32))
 
 
@@ -134,21 +132,21 @@ class StaticPoints:
         certain = self.mode == 'drop' or _interleaved(before[model.agreeing], before[standing])
         if not (certain or _camera_moves(before, model.agreeing, size)):
             return NOTHING
-        at = np.flatnonzero(standing)
+        at, expected = np.flatnonzero(standing), model.at(before)
         off = np.zeros((len(at), 2), np.float32) if certain else _off_their_lines(before, after, np.flatnonzero(moving), at, unit)
-        still = self._still.since(rows[at], before[at], model.at(before[at]), off)
+        still = self._still.since(rows[at], before[at], expected[at], off)
         stays = np.linalg.norm(after[at] - still.anchors, axis=1) < STILL_PX * unit
         contradicts = np.linalg.norm(still.expected, axis=1) > EXPECTED_PX * unit
         if not certain:
             rules_out = np.linalg.norm(still.off, axis=1) > CONTRADICTED_PX * unit
             if len(at) < MINORITY * np.count_nonzero(moving):
-                alike = ~standing & (np.linalg.norm(after - before - model.at(before), axis=1) < EXPECTED_PX * unit)
+                alike = ~standing & (np.linalg.norm(after - before - expected, axis=1) < EXPECTED_PX * unit)
                 rules_out |= _among_fast(before[at], before[alike], steps[alike], size)
             contradicts &= rules_out
         foreign = np.zeros(len(rows), np.bool_)
         foreign[at] = stays & contradicts
         many = self.pattern.blocked or np.count_nonzero(foreign) > NOTABLE * len(rows)
-        return Judged(foreign, float(np.median(np.linalg.norm(model.at(before), axis=1))) / unit if many else 0.0,
+        return Judged(foreign, float(np.median(np.linalg.norm(expected, axis=1))) / unit if many else 0.0,
                       _Still(next_rows[at], *still[1:]).only(stays), per_cell(after[foreign], size))
 
     def _remember(self, judged: Judged) -> None:
@@ -272,6 +270,8 @@ def _among_fast(still: Float32, others: Float32, steps: Float32, size: Size) -> 
 
     A bonnet, dirt and text are. Scenery far away is also next to some of the world that moves little, as at the horizon.
     """
+    if not len(others):
+        return np.zeros(len(still), np.bool_)  # nothing is known of what is next to them
     some = np.s_[::max(1, len(others) // FITTED)]
     some_others, slow = others[some].astype(np.float64), steps[some] < SLOW * np.median(steps)
     distances = (some_others**2).sum(axis=1) - 2 * still @ some_others.T  # their squares, less a number for each that stands

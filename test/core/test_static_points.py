@@ -8,7 +8,7 @@ from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
-from lightglue_trt_ros.core.static_points import Pattern, StaticPoints
+from lightglue_trt_ros.core.static_points import Pattern, StaticPoints, _among_fast
 from lightglue_trt_ros.core.types import HostFeatures, Matches
 
 SIZE = (480, 640)
@@ -268,6 +268,11 @@ def test_what_stands_for_many_frames_is_told_with_its_place():
     for _ in range(40):
         judge(points, road, driving(road))
     assert points.standing is None
+
+
+def test_where_nothing_else_moves_alike_nothing_is_a_patch():
+    nobody = np.zeros((0, 2), np.float32)
+    assert not _among_fast(scattered(np.random.default_rng(19), 20), nobody, nobody[:, 0], SIZE).any()
 
 
 def test_two_frames_with_much_that_stands_are_no_warning_yet():
