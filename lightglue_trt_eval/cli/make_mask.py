@@ -10,6 +10,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 
+from lightglue_trt_ros.core.cameras import same_frame
 from lightglue_trt_ros.core.geometry import size_of, size_text
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import UInt8
@@ -99,9 +100,12 @@ def _make(recording: Recording, path: Path, most: int | None) -> None:
 
 
 def _frames(recording: Recording, most: int | None) -> Iterator[UInt8]:
-    """Gray frames in recorded order: runs of consecutive ones from all over the recording. Raises BagError where all are bad."""
+    """Gray frames in recorded order: runs of consecutive ones from all over the recording.
+
+    Raises BagError where all are bad, and where they are of two cameras by their frame_id.
+    """
     count = len(recording) if most is None else min(most, len(recording))
-    every, taken, bad = -(-count // MOST_READ), 0, list[str]()
+    every, taken, bad, camera = -(-count // MOST_READ), 0, list[str](), ''
     with progress('reading frames', count) as advance:
         for place, frame in enumerate(readable_frames(recording, log.info)):
             if most is not None and place >= most:
@@ -110,11 +114,16 @@ def _frames(recording: Recording, most: int | None) -> Iterator[UInt8]:
             if place // RUN % every:
                 continue
             try:
-                image = gray_of(frame.load(), recording.bits)
+                message = frame.load()
+                image = gray_of(message, recording.bits)
             except LightglueTrtError as error:
                 bad.append(f'frame {frame.number}: {error}')
                 continue
-            taken += 1
+            of = message.header.frame_id if hasattr(message, 'header') else ''
+            if not same_frame(camera, of):
+                raise BagError(f'{recording.path}, {recording.image_topic}: frame {frame.number} is of {of!r}, those before are of '
+                               f'{camera!r}, by their frame_id: several cameras publish on this topic. Record each on its own')
+            taken, camera = taken + 1, camera or of
             yield image
     if bad:
         log.info(f'{len(bad)} of {taken + len(bad)} frames could not be read and are left out; the first is {bad[0]}')

@@ -27,7 +27,8 @@ MAX_PIXELS = 800_000  # of an image in memory: larger ones are reduced
 SMALL = 96  # pixels of the longer side of the image by which motion is told
 MOVED, MOVED_SHARE = 0.04, 0.1  # least change of a small image, relative, and in which share of it
 MOVING = 0.3  # least share of the image that is another one a third of the recording later
-RETURNED, ALTERNATE = 0.8, 0.5  # difference to an earlier frame over that to the last; share of such frames of several cameras
+RETURNED, ALTERNATE = 0.8, 0.35  # difference to an earlier frame over that to the last; share of such frames of several cameras
+TURNS = 6  # earlier frames among which the other camera's last one is
 BLACK = 12.0  # gray levels that some pixel of a frame must exceed
 MOST_HIDDEN = 0.75  # share of the image
 FINE, COARSE = 0.7, (2.0, 4.0)  # standard deviations of the high passes, pixels: of dots, and of dirt and edges
@@ -114,12 +115,12 @@ class _Kept:
 
     def _watch(self, small: Float32) -> None:
         """Whether frames are unlike the last one, but like one before it: cameras that alternate."""
-        if len(self._recent) == 3:
+        if len(self._recent) > 1:
             *before, last = self._recent
             if (apart := _difference(last, small)) > MOVED:
                 self._asked += 1
                 self._returns += min(_difference(each, small) for each in before) < RETURNED * apart
-        self._recent = [*self._recent, small][-3:]
+        self._recent = [*self._recent, small][-TURNS:]
 
     def moving(self) -> list[UInt8]:
         """The frames. Raises BagError where they tell nothing."""

@@ -7,6 +7,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from support.camera_info_bags import Images, camera_bag
 
 from lightglue_trt_eval.cli.make_mask import main
 from lightglue_trt_ros.core.masks import load_mask
@@ -86,6 +87,14 @@ def test_each_of_several_cameras_gets_its_mask(tmp_path: Path, capsys: pytest.Ca
     assert masked(tmp_path / 'front.png').mean() == pytest.approx(0.25, abs=0.02)
     assert main([str(recording), '--cameras', 'front,rear', '--image-topic', '/{camera}/image_raw', '--out', out]) == 1
     assert '/rear/image_raw' in capsys.readouterr().err
+
+
+def test_images_of_two_cameras_on_one_topic_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    recording = camera_bag(tmp_path / 'bag', {'/image': Images(frames(90), 'left,left,left,right')})
+    assert main([str(recording), '--out', str(tmp_path / 'mask.png')]) == 1
+    assert capsys.readouterr().err == (f"make_mask: {recording}, /image: frame 3 is of 'right', those before are of 'left', by "
+                                       'their frame_id: several cameras publish on this topic. Record each on its own\n')
+    assert not (tmp_path / 'mask.png').exists()
 
 
 def test_a_standing_camera_writes_nothing_and_ends_with_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -203,8 +203,10 @@ def with_person(frames):
     return [np.where((np.abs(U - 20 - 5 * number) < 16) & (V > 60), 30 + 3 * number, frame) for number, frame in enumerate(frames)]
 
 
-def alternating():
-    return [frame for pair in zip(flight(24), flight(24, seed=9), strict=True) for frame in pair]
+def taking_turns(*turns):
+    """Frames of two cameras, of which one sends so many, then the other."""
+    views = [iter(flight(48, seed, speed=0.5)) for seed in (0, 9)]
+    return [next(views[place % 2]) for place in range(96 // sum(turns)) for _ in range(turns[place % 2])]
 
 
 @pytest.mark.parametrize(('frames', 'words'), [
@@ -214,10 +216,12 @@ def alternating():
     (lambda: recorded([0 * frame for frame in flight()], 1), r'the frames are black, no brighter than \d'),
     (lambda: recorded(flight(MIN_FRAMES - 1)), '15 frames are too few: a mask takes 16 or more'),
     (lambda: [], '0 frames are too few'),
-    (lambda: recorded(alternating()), 'do several cameras publish on this topic'),
+    (lambda: recorded(taking_turns(1, 1)), 'do several cameras publish on this topic'),
+    (lambda: recorded(taking_turns(3, 1)), 'do several cameras publish on this topic'),
+    (lambda: recorded(taking_turns(2, 3)), 'do several cameras publish on this topic'),
     (lambda: [*recorded(flight(20)), np.zeros((60, 80), np.uint8)], 'frame 20 is 80x60, those before are 320x240'),
     (lambda: recorded([np.where(U < 60, frame, TEXTURE) for frame in flight()]), 'stands still while|the camera stands'),
-], ids=['stands', 'exposure', 'person', 'black', 'few', 'none', 'turns', 'sizes', 'little'])
+], ids=['stands', 'exposure', 'person', 'black', 'few', 'none', 'turns', 'unequal', 'longer', 'sizes', 'little'])
 def test_recordings_that_tell_nothing_are_refused_in_one_line(frames, words):
     with pytest.raises(BagError, match=rf'^the recording: .*({words})[^\n]*$'):
         find_standing(frames(), 'the recording')

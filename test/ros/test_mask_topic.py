@@ -190,6 +190,11 @@ def test_masks_of_no_use_are_told_of_once_and_the_frames_go_on_without(running):
         'the newest mask on /seen/people is 3.00 s newer than the image, mask_max_age_s is 0.5']
     run.mask(np.zeros(SIZE, np.uint8))  # somebody stands before the camera
     assert len(run.frame()[1]) == 0
+    wait_for(lambda: run.peer.status() == (DiagnosticStatus.WARN, 'the mask on /seen/people is 0 in the whole image: there can be '
+                                           'no keypoints'))
+    run.mask(RIGHT)
+    assert len(run.frame()[1])
+    wait_for(lambda: run.peer.status()[0] == DiagnosticStatus.OK)
 
 
 def test_a_file_that_does_not_fit_the_images_drops_them_and_says_why(running, tmp_path):

@@ -38,7 +38,7 @@ class Images:
     """Gray images (H, W) of 8 or 16 bits, or depth images; with `png` as CompressedImage."""
 
     arrays: list[np.ndarray] = field(default_factory=lambda: [gray(number) for number in range(3)])
-    frame_id: str = 'cam'
+    frame_id: str = 'cam'  # with commas, of cameras that take turns
     encoding: str = ''  # mono8 or mono16 by the array
     png: bool = False
 
@@ -55,7 +55,8 @@ def camera_bag(path: Path, topics: dict[str, Images | list[Info]]) -> Path:
     store = get_typestore(Stores.ROS2_HUMBLE)
 
     def image(images: Images, number: int) -> tuple[str, Any]:
-        array, header = images.arrays[number], made(images.frame_id, number)
+        frame_ids = images.frame_id.split(',')
+        array, header = images.arrays[number], made(frame_ids[number % len(frame_ids)], number)
         if images.png:
             data = cv2.imencode('.png', array)[1].reshape(-1)
             return COMPRESSED, store.types[COMPRESSED](header, 'mono8; png compressed mono8', data)

@@ -142,8 +142,8 @@ class CameraInterface:
         """State of the right or the depth camera, of the masks, and of what stands still in the images."""
         if self._paired is not None and (verdict := self._paired.verdict(self.wanted[0])):
             return verdict
-        if self._masks is not None and (problem := self._masks.problem):
-            return diagnostics.Verdict(diagnostics.WARN, f'{problem}: matching goes on without it', logged=True)
+        if self._masks is not None and (verdict := self._masks.verdict):
+            return verdict
         if (standing := self._standing) is not None:
             return diagnostics.Verdict(diagnostics.WARN, standing.in_words)
         return diagnostics.MATCHING

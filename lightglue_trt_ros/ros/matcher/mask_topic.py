@@ -13,6 +13,7 @@ from ...core.geometry import Size
 from ...core.images import gray_from_image
 from ...core.masks import Mask, load_mask
 from ...utils.errors import FrameError
+from .. import diagnostics
 from ..camera_info import camera_topic
 from ..clouds import stamp_seconds
 from ..fading_log import FadingLog
@@ -41,10 +42,11 @@ class CameraMasks:
         self._newest: bytes | None = None
         self._decoded: tuple[bytes, float, Mask | FrameError] | None = None  # message, its stamp, its mask
         self._combined: tuple[Mask, Size, Mask] | None = None  # topic mask, image size, topic and file mask
-        self.problem = self._before = ''  # why the topic's mask is not used; the last such reason, until its end is logged
+        self._problem = self._before = ''  # why the topic's mask is not used; the last such reason, until its end is logged
         self._stamp = 0.0  # of the newest image, seconds
         self._problems = FadingLog(lambda: self._stamp, pause_s=0.0)
         self.description = ''  # which masks hide how much, for diagnostics; empty: no mask so far
+        self._hidden: Mask | None = None  # by which the newest image is hidden
 
     def close(self) -> None:
         self._node.destroy_subscription(self._subscription)
@@ -63,8 +65,18 @@ class CameraMasks:
             mask = self._combined[2]
         mask = mask or self._file_mask
         hidden = 'nothing' if mask is None else f'{100 * mask.share:.0f} % of the image, by {mask.name}'
-        self.description = '' if mask is None and not self.problem else f'{hidden}; {self.problem}'.strip('; ')
+        self.description = '' if mask is None and not self._problem else f'{hidden}; {self._problem}'.strip('; ')
+        self._hidden = mask
         return mask
+
+    @property
+    def verdict(self) -> diagnostics.Verdict | None:
+        """On a mask that is not used, or that leaves nothing; None without such problems."""
+        if problem := self._problem:
+            return diagnostics.Verdict(diagnostics.WARN, f'{problem}: matching goes on without it', logged=True)
+        if (mask := self._hidden) is not None and mask.share == 1:
+            return diagnostics.Verdict(diagnostics.WARN, f'{mask.name} is 0 in the whole image: there can be no keypoints')
+        return None
 
     def _topic_mask(self, image: Size, stamp: float) -> Mask | None:
         """The topic's mask for this image; None with a line where there is none."""
@@ -72,11 +84,11 @@ class CameraMasks:
         try:
             mask = self._current(image, stamp)
         except FrameError as error:
-            self.problem = self._before = str(error)
-            if self._problems.due(self.problem):
+            self._problem = self._before = str(error)
+            if self._problems.due(self._problem):
                 self._log.warning(f'{error}: matching goes on without it')
             return None
-        self.problem = ''
+        self._problem = ''
         if mask is not None and self._before and not self._problems.lasts(self._before):
             self._before = ''
             self._log.info(f'{mask.name} is used')
