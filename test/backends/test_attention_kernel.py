@@ -148,7 +148,7 @@ def test_a_row_that_is_not_a_number_takes_its_own_context_alone(way):
 
 
 @pytest.mark.parametrize('cross', [False, True])
-def test_a_key_that_is_not_a_number_takes_all_that_attend_to_it_and_a_value_its_channel(way, cross):
+def test_nan_key_poisons_its_head_and_nan_value_its_channel(way, cross):
     inputs = random_inputs(70, 2, cross=cross)
     _, expected = run(way, inputs, cross=cross)
     bad = {name: values.copy() for name, values in inputs.items()}

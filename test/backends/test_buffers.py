@@ -229,7 +229,7 @@ class Memory(int):
     ('get_function', lambda device, staged: device.launch('halve', 1, (1, 1), staged, 8)),
     ('record', lambda device, staged: device.mark(SimpleNamespace(record=device._driver.record))),
     ('synchronize', lambda device, staged: device.wait(SimpleNamespace(synchronize=device._driver.synchronize)))])
-def test_a_device_that_fails_is_an_error_of_the_package_that_says_what_to_do(monkeypatch, failing, use):
+def test_gpu_failure_raises_engine_error_with_advice_to_restart(monkeypatch, failing, use):
     def fail(*_):
         raise PyCudaError('an illegal memory access was encountered')
 
@@ -287,7 +287,7 @@ def test_a_capture_that_fails_leaves_no_graph_and_says_why(monkeypatch, failing,
     opened.close()
 
 
-def test_graphs_are_destroyed_when_they_are_given_back_and_the_others_with_the_device(monkeypatch):
+def test_destroys_graph_when_freed_and_the_rest_when_device_closes(monkeypatch):
     driver = GraphDriver()
     installed(monkeypatch, driver)
     opened = a_cuda(monkeypatch)
@@ -310,7 +310,7 @@ def test_without_cuda_python_the_description_says_so(monkeypatch):
     opened.close()
 
 
-def test_a_thread_that_has_the_id_of_an_earlier_one_gets_a_context_of_its_own():
+def test_new_thread_with_a_reused_id_enters_its_own_context():
     entered = []
 
     class Device:

@@ -114,7 +114,7 @@ def test_a_kernel_that_writes_beyond_the_end_is_a_fault(gpu, stream, memory):
         stream.synchronize()
 
 
-def test_a_graph_has_the_addresses_of_its_capture_and_the_values_of_its_launch(gpu, stream, memory):
+def test_graph_keeps_captured_addresses_and_reads_values_at_launch(gpu, stream, memory):
     first, second, target = pinned(gpu, 1), pinned(gpu, 2), pinned(gpu)
     sources = [first]
     _, graph = captured(gpu, stream, lambda: gpu.pycuda.memcpy_htod_async(int(memory), sources[0], stream))

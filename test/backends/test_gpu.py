@@ -200,7 +200,7 @@ def test_two_thousand_frames_grow_neither_device_nor_host_memory(backend, engine
     assert after[1] - before[1] < 10
 
 
-def test_the_same_frames_give_the_same_matches_with_and_without_cuda_graphs(engines):
+def test_matches_are_equal_with_and_without_cuda_graphs(engines):
     from lightglue_trt_ros.engines.tensorrt_api import open_tensorrt
     spec = EngineSpec(480, 640, 1024, 'fp16')
     plans = {path.stem: path.read_bytes() for path in (engines / f'{MODEL}-{spec.name}').glob('*.plan')}
@@ -346,7 +346,7 @@ def test_a_flipped_byte_is_found_and_auto_falls_back_with_a_warning(one_stage, t
     opened.backend.close()
 
 
-def test_exhausted_device_memory_is_an_error_that_leaves_the_backend_usable(backend):
+def test_exhausted_device_memory_raises_and_backend_stays_usable(backend):
     with pytest.raises(EngineError, match='exhausted'):
         backend.cuda.device((1 << 44,), np.uint8)
     backend.extract(next(frames(1)))
@@ -404,7 +404,7 @@ def test_every_exit_is_what_the_matcher_gives_where_it_stops_there(backend, shar
 
 
 @pytest.mark.parametrize('sequence', ['kitti_short_1', 'kitti_short_2', 'hololens'])
-def test_easy_frames_wait_once_and_match_before_the_first_layer_as_on_the_cpu(
+def test_easy_frames_match_before_first_layer_as_on_cpu_with_one_wait(
         backend, cpu, engines, shared_data, monkeypatch, sequence):
     config, waits, synchronize = config_of(engines), [], backend.cuda.synchronize
     monkeypatch.setattr(backend.cuda, 'synchronize', lambda: (waits.append(1), synchronize())[1])
@@ -436,7 +436,7 @@ def displacements_apart(found, expected) -> np.ndarray:
     return np.linalg.norm(moved[rows] - moved_there[others[rows]], axis=1) / found.sigmas[rows]
 
 
-def test_matches_before_the_first_layer_are_those_of_the_cpu_for_equal_features(backend, cpu, shared_data):
+def test_matches_before_first_layer_agree_with_cpu_for_equal_features(backend, cpu, shared_data):
     from lightglue_trt_ros.core.geometry import resize_gray
     from lightglue_trt_ros.core.types import HostFeatures
     images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'hololens')[:3]]
@@ -451,7 +451,7 @@ def test_matches_before_the_first_layer_are_those_of_the_cpu_for_equal_features(
         assert np.abs(found.scores - expected.scores)[both].mean() < 0.01
 
 
-def test_a_frame_that_is_refused_before_the_first_layer_matches_as_without_the_try(backend, engines, shared_data, monkeypatch):
+def test_frame_rejected_before_first_layer_matches_as_without_attempt(backend, engines, shared_data, monkeypatch):
     from lightglue_trt_ros.core.depth_zero import DepthZero
     images, found = gray_images(shared_data / 'tartanair_hospital')[:13:4], []
     for tries in (True, False):
@@ -501,7 +501,7 @@ CAMERAS = pytest.mark.parametrize('sequence', ['kitti_short_1', 'kitti_short_2',
 
 
 @CAMERAS
-def test_the_camera_s_frame_is_resized_and_halved_on_the_device_as_on_the_host(shared_backend, shared_data, sequence):
+def test_gpu_resizes_frame_and_builds_pyramid_as_the_cpu(shared_backend, shared_data, sequence):
     from lightglue_trt_ros.core.geometry import resize_gray
     from lightglue_trt_ros.core.refinement import Pyramid
     image = gray_images(shared_data / sequence)[3]
@@ -519,7 +519,7 @@ def test_the_camera_s_frame_is_resized_and_halved_on_the_device_as_on_the_host(s
 
 @CAMERAS
 @pytest.mark.parametrize('stride', [1, 4])
-def test_points_are_placed_on_the_device_where_the_host_places_them(shared_backend, shared_data, sequence, stride):
+def test_points_are_refined_on_the_gpu_as_on_the_host(shared_backend, shared_data, sequence, stride):
     from lightglue_trt_ros.core.geometry import to_original
     from lightglue_trt_ros.core.refinement import Pyramid, Refined, refine_points
     from lightglue_trt_ros.engines.parity import distances

@@ -76,7 +76,7 @@ def points_of(features, size):
 
 
 @pytest.mark.parametrize('size', [ENGINE, (240, 320), (120, 300)], ids=str)
-def test_matches_come_back_placed_as_the_host_places_them(backend, gpu, size):
+def test_matches_are_returned_refined_as_on_the_host(backend, gpu, size):
     assert isinstance(backend, RefiningBackend)
     images = pair(size)
     for _ in range(3):  # plainly, while it is captured, and as captured
@@ -131,7 +131,7 @@ def test_correspondences_come_back_as_the_host_finds_them(backend, gpu, size):
 
 
 @pytest.mark.parametrize('size', [ENGINE, (240, 320)], ids=str)
-def test_an_easy_frame_waits_once_and_finds_before_the_first_layer_what_the_host_finds(backend, on_host, gpu, size):
+def test_easy_frame_matches_before_first_layer_as_on_the_host(backend, on_host, gpu, size):
     config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
     matchers, wall = [FrameMatcher(each, config) for each in (backend, on_host)], photo('coffee', size[0] + 20, size[1] + 60)
     for number in range(8):  # plainly, while it is captured, and as captured
@@ -153,7 +153,7 @@ def test_an_easy_frame_waits_once_and_finds_before_the_first_layer_what_the_host
 
 
 @pytest.mark.parametrize('elsewhere', [False, True], ids=['own thread', 'another thread'])
-def test_a_backend_that_nobody_closed_is_closed_at_exit_by_its_own_thread_alone(plans, gpu, monkeypatch, elsewhere):
+def test_unclosed_backend_is_closed_at_exit_only_by_its_own_thread(plans, gpu, monkeypatch, elsewhere):
     at_exit = []
     monkeypatch.setattr(tensorrt.atexit, 'register', at_exit.append)
     left = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, EARLY_EXITS, plans, 'emulated')
@@ -173,7 +173,7 @@ def test_a_backend_that_nobody_closed_is_closed_at_exit_by_its_own_thread_alone(
     at_exit[0]()
 
 
-def test_thresholds_before_the_first_layer_and_behind_take_turns_without_a_wait(backend, gpu):
+def test_alternating_exit_thresholds_apply_with_one_wait_per_match(backend, gpu):
     reference, current = (backend.extract(image) for image in pair(ENGINE))
     for number in range(3):
         for least, at_zero in ((0.4, True), (0.1, False)):
@@ -224,7 +224,7 @@ def test_a_frame_goes_up_once_and_nothing_else_of_its_size(backend, gpu):
     assert gpu.uploaded - before == size[0] * size[1] + 2 * points.nbytes + 2 * SPEC.max_keypoints, 'and which are searched'
 
 
-def test_a_mask_goes_up_once_for_all_frames_that_have_it_and_is_the_captured_graphs_own(backend, gpu):
+def test_mask_is_uploaded_only_on_change_and_applies_in_cuda_graphs(backend, gpu):
     left = np.zeros(ENGINE, np.uint8)
     left[:, :100] = 1
     right = 1 - left
@@ -243,7 +243,7 @@ def test_a_mask_goes_up_once_for_all_frames_that_have_it_and_is_the_captured_gra
     assert uploads == [left.size * changed for changed in (1, 0, 0, 0, 1, 0, 1, 0, 0, 0, 1, 0, 0, 0)]
 
 
-def test_twice_as_many_points_as_the_engine_has_rows_are_placed_and_no_more(backend):
+def test_refines_twice_max_keypoints_and_refuses_one_more(backend):
     images = pair((240, 320))
     reference, current = (backend.extract_frame(image) for image in images)
     points = np.random.default_rng(0).uniform(30, 200, (2 * SPEC.max_keypoints, 2)).astype(np.float32)
@@ -269,7 +269,7 @@ def test_another_size_is_another_camera(backend):
 
 
 @pytest.mark.parametrize('at_zero', [False, True])
-def test_pairs_in_time_and_across_a_stereo_pair_are_each_guessed_by_their_own_kind(backend, monkeypatch, at_zero):
+def test_exit_is_predicted_separately_for_temporal_and_stereo_pairs(backend, monkeypatch, at_zero):
     """A camera that stands, so that pairs in time are easy, beside one that sees something else: one launch each."""
     left, launches = photo('coffee', *ENGINE), []
     right = left[::-1].copy()
@@ -292,7 +292,7 @@ def test_pairs_in_time_and_across_a_stereo_pair_are_each_guessed_by_their_own_ki
     assert launches == [(0, -1 if at_zero else 0), (0, 1)]
 
 
-def test_a_size_that_changes_to_and_fro_finds_what_it_found_and_the_graphs_of_the_one_that_is_gone_are_destroyed(backend, gpu):
+def test_frees_cuda_graphs_when_image_size_changes(backend, gpu):
     """Long enough for each slot's graph to be captured, and launched with the buffers of another size."""
     found, counts = {}, []
     for size in ((240, 320), (200, 300)) * 3:
@@ -308,7 +308,7 @@ def test_a_size_that_changes_to_and_fro_finds_what_it_found_and_the_graphs_of_th
     assert len(set(counts[1:])) == 1
 
 
-def test_a_graph_that_cannot_be_captured_is_told_with_the_next_matches_and_once(backend, monkeypatch):
+def test_failed_graph_capture_is_reported_once_and_matching_continues(backend, monkeypatch):
     images, points = pair((160, 240)), np.zeros((1, 2), np.float32)
 
     def fail(work):
@@ -417,7 +417,7 @@ def test_captures_no_graph_after_first_two_frames_whatever_exits(plans, gpu, mon
 
 
 @pytest.mark.parametrize('reference', ['previous', 'keyframe'])
-def test_the_frontend_finds_the_same_on_the_device_and_carries_as_much(backend, on_host, reference):
+def test_frame_matcher_on_gpu_refines_and_propagates_as_on_the_host(backend, on_host, reference):
     """Also where placement is turned off and on again."""
     config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints,
                            reference=reference)
@@ -451,7 +451,7 @@ def test_the_frontend_finds_the_same_right_points_on_the_device(backend, on_host
         assert np.median(np.linalg.norm(mine.keypoints[known] - mine.right_keypoints[known] - [9, 0], axis=1)) < 0.1
 
 
-def test_features_that_are_kept_match_as_they_did_and_give_their_memory_back(backend, gpu):
+def test_kept_features_match_as_before_and_release_their_memory(backend, gpu):
     """Keyframes: further frames overwrite the slots, not what was copied out of them."""
     size = (240, 320)
     features = [backend.extract_frame(image) for image in pair(size)]

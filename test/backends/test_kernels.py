@@ -104,11 +104,11 @@ def test_the_kernels_have_room_for_what_the_host_asks_of_them():
 @pytest.mark.parametrize(('name', 'size', 'angle', 'scale', 'matched'), [
     ('coffee', (240, 320), 3, 1.02, 400), ('astronaut', (480, 512), -12, 0.9, 300), ('coffee', (370, 601), 0.5, 1.0, 500),
     ('brick', (240, 320), 1, 0.98, 40), ('coins', (400, 640), 5, 1.1, 250), ('coffee', (481, 900), 2, 1.0, 5)])
-def test_points_are_placed_where_the_host_places_them(name, size, angle, scale, matched):
+def test_points_are_refined_as_on_the_host(name, size, angle, scale, matched):
     assert_agreement(*scene(name, size, angle, scale, matched))
 
 
-def test_points_of_the_flight_are_placed_where_the_host_places_them():
+def test_points_of_the_flight_are_refined_as_on_the_host():
     pytest.importorskip('skimage', reason='scikit-image is not installed: no flight')
     flight = Flight(height=480, width=640)
     pair = [flight.frame(number).image for number in (10, 11)]

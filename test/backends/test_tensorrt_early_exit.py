@@ -84,7 +84,7 @@ def test_a_pair_like_the_one_before_takes_one_launch():
         assert run.launches == [(0, EARLY_EXITS.ends.index(layers))]
 
 
-def test_a_harder_pair_goes_on_stage_by_stage_and_an_easier_one_back_to_its_assignment():
+def test_hard_pair_adds_stages_and_easy_pair_returns_to_earlier_exit():
     run = Pairs()
     run.match((0.99, 1, 1), 0.95)
     assert run.match((0.1, 0.1, 0.99), 0.95) == (6, True)
@@ -121,7 +121,7 @@ def test_every_exit_is_reached_in_turn_and_the_guess_stays():
     assert run.launches == [(0, 1)]
 
 
-def test_the_exit_before_the_first_layer_is_one_launch_and_leaves_the_guess_alone():
+def test_exit_before_first_layer_is_one_launch_and_keeps_prediction():
     run = Pairs(EarlyExits((0, 4, 5, 6, 9)))
     assert run.match((0.1, 0.99, 1), 0.95) == (5, True)
     assert run.match((0.1, 0.99, 1), 0.95, at_zero=True) == (0, True)

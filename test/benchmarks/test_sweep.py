@@ -253,7 +253,7 @@ def write_calibration(folder, spec, *, passed=True):
 
 
 @pytest.mark.float8
-def test_real_matchers_on_a_photograph_and_fp8_emulated_as_its_calibration_says(tmp_path, monkeypatch):
+def test_sweep_of_real_networks_scores_fp16_and_emulated_fp8(tmp_path, monkeypatch):
     write_calibration(tmp_path, EngineSpec(128, 128, 96))
     graphs = Graphs(dataclasses.replace(HOST, engine_dir=str(tmp_path)))
     image = photo('coffee', 256, 256)
@@ -271,7 +271,7 @@ def test_real_matchers_on_a_photograph_and_fp8_emulated_as_its_calibration_says(
     assert reason(eighth, 'match_ms') == 'TensorRT only'
 
 
-def test_a_calibration_that_failed_its_gate_or_is_damaged_is_not_used(tmp_path):
+def test_calibration_that_failed_acceptance_or_is_damaged_is_not_used(tmp_path):
     graphs, spec = Graphs(dataclasses.replace(HOST, engine_dir=str(tmp_path))), EngineSpec(128, 128, 96, 'fp8')
     write_calibration(tmp_path, spec, passed=False)
     with pytest.raises(UnavailableError, match='did not pass its acceptance check') as caught:

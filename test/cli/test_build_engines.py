@@ -216,7 +216,7 @@ def test_an_equal_engine_set_is_not_built_again_unless_forced(machine, tmp_path,
     assert timed == f'timings {NETWORKS}'.encode(), 'a second build starts from what the first one timed'
 
 
-def test_a_matcher_of_one_stage_is_another_bundle(machine, tmp_path, capsys):
+def test_matcher_of_one_stage_is_another_engine_set(machine, tmp_path, capsys):
     command = [*SIZE, '--precision', 'fp16', '--attention', 'tensorrt', '--engine-dir', str(tmp_path)]
     assert build_engines.main([*command, '--stages', '6']) == 0
     place = tmp_path / f'{NAME}-fp16'
@@ -256,7 +256,7 @@ def test_stages_that_do_not_ascend_are_refused(stages, tmp_path, capsys):
 
 
 @pytest.mark.parametrize('damage', ['plan', 'other TensorRT', 'other graph', 'no gate'])
-def test_an_engine_set_that_is_not_equal_is_built_again_and_the_reason_said(machine, tmp_path, capsys, damage):
+def test_damaged_or_outdated_engine_set_is_rebuilt_with_the_reason(machine, tmp_path, capsys, damage):
     command = [*SIZE, '--precision', 'fp16', '--engine-dir', str(tmp_path)]
     assert build_engines.main(command) == 0
     place = tmp_path / f'{NAME}-fp16'
@@ -283,7 +283,7 @@ def test_an_engine_set_that_is_not_equal_is_built_again_and_the_reason_said(mach
     open_artifact(tmp_path, wanted).verify()
 
 
-def test_a_light_pair_of_ones_own_is_built_in_its_own_stages_and_beside_when_it_changes(machine, tmp_path, capsys):
+def test_own_light_model_is_built_and_retraining_adds_an_engine_set(machine, tmp_path, capsys):
     light = {'encoder': (32, 32, 64, 64), 'descriptors': 256, 'width': 128, 'layers': 5}
     folder = write_pair(tmp_path / 'light', 'featherweight', random_pair(**light))
     command = [*SIZE, '--engine-dir', str(tmp_path / 'e'), '--weights', str(folder), '--target-sm', '89', '--flavour', 'tensorrt']
@@ -303,7 +303,7 @@ def test_a_light_pair_of_ones_own_is_built_in_its_own_stages_and_beside_when_it_
     assert visible(tmp_path / 'e') == {place.name, place.name.replace(pair.identity.label, retrained)}
 
 
-def test_a_failed_gate_leaves_no_bundle(machine, tmp_path, capsys):
+def test_failed_parity_check_leaves_no_engine_set(machine, tmp_path, capsys):
     machine.shift = 3.0
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
     captured = capsys.readouterr()
@@ -328,7 +328,7 @@ def test_engines_whose_early_exits_match_nothing_are_not_kept(machine, tmp_path,
     assert visible(tmp_path) == {CALIBRATION}
 
 
-def test_a_gpu_that_places_points_elsewhere_gets_no_engines(machine, tmp_path, capsys):
+def test_gpu_that_refines_points_differently_gets_no_engines(machine, tmp_path, capsys):
     machine.moved = 0.06
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
     captured = capsys.readouterr()
@@ -337,7 +337,7 @@ def test_a_gpu_that_places_points_elsewhere_gets_no_engines(machine, tmp_path, c
     assert visible(tmp_path) == set()
 
 
-def test_an_engine_of_another_precision_leaves_no_bundle(machine, tmp_path, capsys):
+def test_engine_of_another_precision_leaves_no_engine_set(machine, tmp_path, capsys):
     machine.comes_out = 'fp32'
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
     assert 'fp16' in capsys.readouterr().err
@@ -368,7 +368,7 @@ def test_without_a_gpu_the_error_says_how_to_build_for_another(monkeypatch, caps
     assert '--target-sm 89' in capsys.readouterr().err
 
 
-def test_a_recording_can_be_what_the_gate_runs_on(machine, tmp_path, shared_data):
+def test_acceptance_check_can_run_on_a_recording(machine, tmp_path, shared_data):
     pytest.importorskip('rclpy', reason='recordings are decoded with ROS')
     arguments = ['--engine-dir', str(tmp_path), '--frames', str(shared_data / 'kitti_short_1')]
     assert build_engines.main([*SIZE, *arguments]) == 0
@@ -377,7 +377,7 @@ def test_a_recording_can_be_what_the_gate_runs_on(machine, tmp_path, shared_data
     assert gate['pairs'] == 3
 
 
-def test_one_camera_of_a_bag_can_be_what_the_gate_runs_on_and_what_fp8_is_calibrated_on(machine, tmp_path, capsys, monkeypatch):
+def test_image_topic_selects_camera_for_acceptance_and_calibration(machine, tmp_path, capsys, monkeypatch):
     for module in ('rclpy', 'rosbags'):
         pytest.importorskip(module, reason=f'{module} is not installed: bags are not read')
     from lightglue_trt_eval.quantization import workflow
@@ -409,7 +409,7 @@ def test_one_camera_of_a_bag_can_be_what_the_gate_runs_on_and_what_fp8_is_calibr
     assert (ordered[0].engine_dir, ordered[0].force) == (tmp_path / 'engines', False)
 
 
-def test_the_flight_is_what_the_gate_runs_on_where_it_can_be_rendered():
+def test_frames_of_the_acceptance_check_are_the_flight_by_default():
     pytest.importorskip('skimage', reason='the flight shows its photographs')
     images, source = build_engines._frames(build_engines._parse(SIZE))()
     assert [image.shape for image in images] == [(HEIGHT, WIDTH)] * 9
@@ -484,7 +484,7 @@ def test_fp8_takes_what_quantize_left_and_builds_every_stage_with_it(machine, tm
     assert len(machine.builds) == builds
 
 
-def test_a_calibration_that_failed_its_gate_is_not_taken(machine, tmp_path, capsys):
+def test_calibration_that_failed_acceptance_is_not_used_for_fp8(machine, tmp_path, capsys):
     put_calibration(tmp_path, FAILED)
     assert build_engines.main([*SIZE, '--precision', 'fp8', '--engine-dir', str(tmp_path)]) == 1
     assert 'did not pass its acceptance check' in capsys.readouterr().err
@@ -492,7 +492,7 @@ def test_a_calibration_that_failed_its_gate_is_not_taken(machine, tmp_path, caps
     assert {precision for precision, _ in machine.builds} == {'fp16'}
 
 
-def test_a_gpu_without_fp8_is_told_before_anything_is_calibrated(machine, tmp_path, capsys):
+def test_gpu_without_fp8_is_refused_before_calibration(machine, tmp_path, capsys):
     machine.gpu = replace(ADA, compute_capability=(8, 7))
     wanted = ['--precision', 'fp8', '--engine-dir', str(tmp_path), '--calibration', str(tmp_path / 'no')]
     assert build_engines.main([*SIZE, *wanted]) == 1
@@ -633,7 +633,7 @@ def test_ctrl_c_ends_a_build_with_nothing_kept(tmp_path):
     assert visible(tmp_path) == set()
 
 
-def test_of_two_builders_the_second_waits_and_finds_the_bundle(tmp_path):
+def test_second_of_two_builders_waits_and_finds_the_engine_set(tmp_path):
     with start_builder(tmp_path, 0.4) as first:
         wait_for(first, 'BUILDING')
         with start_builder(tmp_path, 60) as second:

@@ -71,7 +71,7 @@ def test_a_cache_that_cannot_be_made_names_the_path_and_the_variable(http_server
         fetch('superpoint')
 
 
-def test_a_read_only_cache_is_told_when_fetching_and_no_hindrance_when_loading(http_server, monkeypatch):
+def test_read_only_cache_fails_fetching_but_not_loading(http_server, monkeypatch):
     http_server.body = pth(SUPERPOINT)
     pin(monkeypatch, 'superpoint', http_server.body, http_server.url)
     user = os.geteuid()
@@ -129,7 +129,7 @@ def test_the_command_fetches_what_it_can_and_says_what_is_lacking(http_server, s
     assert http_server.requests == 1, 'what is there is not fetched again'
 
 
-def test_a_pair_whose_networks_cannot_be_had_fails_with_both_reasons(small_pair, capsys):
+def test_model_whose_networks_cannot_be_fetched_fails_with_both_reasons(small_pair, capsys):
     assert main(['magicleap']) == 1
     err = capsys.readouterr().err
     assert 'fetch_weights: superpoint: http://127.0.0.1:9/' in err

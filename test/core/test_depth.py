@@ -58,7 +58,7 @@ def test_the_deviation_of_a_depth_has_that_of_its_point_along_the_slope():
     assert claimed[0] == pytest.approx(spread, rel=0.1)
 
 
-def test_the_nearest_pixel_counts_where_others_are_unknown_and_nothing_across_a_jump():
+def test_depth_near_holes_is_of_nearest_pixel_and_unknown_at_a_step():
     pixels = np.full((48, 64), 2.0, np.float32)
     pixels[:, 20:] = 3.0  # a step between columns 19 and 20
     pixels[30, 40] = np.nan

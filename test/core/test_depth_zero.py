@@ -210,7 +210,7 @@ def test_a_backend_without_the_exit_is_not_asked_for_it():
 
 
 @pytest.mark.networks
-def test_scores_and_threshold_before_the_layers_have_a_calibration_of_their_own(backend):
+def test_matches_before_first_layer_have_own_score_calibration(backend):
     model = dataclasses.replace(light(), score_calibration=ScoreCalibration(0.3, 0.6, ScoreCalibration(2.0, 3.0)))
     image = photo('coffee', HEIGHT, WIDTH)
     images = image, moved(image, 2, 1.0, (5, 3))[0]

@@ -134,7 +134,7 @@ def test_without_keypoints_it_stops_at_once(features, backend):
     assert (found.layers, np.count_nonzero(found.indices >= 0)) == (3, 0)
 
 
-def test_nan_is_not_confident_and_is_told(features, backend):
+def test_nan_descriptors_are_not_confident_and_are_reported(features, backend):
     broken = [dataclasses.replace(f, descriptors=np.full_like(f.descriptors, np.nan)) for f in features]
     found = backend.match(*broken, Thresholds(depth_confidence=0.01))
     assert found.layers == 6

@@ -436,7 +436,7 @@ def test_an_array_that_does_not_fit_its_encoding_is_refused(shape, dtype, encodi
 @given(frame=st.text(st.characters(exclude_characters='\0', exclude_categories=['Cs']), max_size=9), encoding=st.sampled_from(
     ['', 'mono8', '16UC1', 'bayer_rggb8']), numbers=st.tuples(*[st.integers(0, 2**32 - 1)] * 3), big_endian=st.booleans(),
     data=st.binary(max_size=40))
-def test_a_view_of_a_serialised_image_has_its_fields_and_no_copy_of_its_data(frame, encoding, numbers, big_endian, data):
+def test_view_of_serialized_image_has_its_fields_and_copies_no_data(frame, encoding, numbers, big_endian, data):
     height, width, step = numbers
     message = Image(header=Header(frame_id=frame), height=height, width=width, encoding=encoding, step=step,
                     is_bigendian=big_endian, data=array.array('B', data))

@@ -52,7 +52,7 @@ def flown(backend):
     return frames, stamps
 
 
-def test_a_frame_becomes_a_keyframe_when_few_tracks_of_the_last_one_are_left(flown):
+def test_first_matched_frame_is_keyframe_but_not_every_later_one(flown):
     _, stamps = flown
     assert stamps[0] == pytest.approx(0.1), 'the first one with matches'
     gaps = np.diff(stamps)
@@ -110,7 +110,7 @@ def test_keypoints_that_are_no_numbers_are_in_no_match(flown, backend):
         assert np.isfinite(getattr(found, name)).all(), name
 
 
-def test_matches_of_keyframes_have_positions_of_the_second_and_the_scale_of_the_images(flown, backend):
+def test_keyframe_matches_take_xyz_of_second_and_scale_covariances(flown, backend):
     frames, stamps = flown
     first, last = (frames.keyframes.of(stamp) for stamp in stamps[-2:])
     count, config = len(last.features.scores), dataclasses.replace(CONFIG, refinement='none')
@@ -128,7 +128,7 @@ def test_matches_of_keyframes_have_positions_of_the_second_and_the_scale_of_the_
     np.testing.assert_allclose(twice.covariances, 4 * once.covariances, rtol=0.05)
 
 
-def test_matches_of_one_picture_are_as_certain_as_they_agree_and_have_calibrated_scores(flown, backend):
+def test_self_matched_keyframe_has_small_covariances_calibrated_scores(flown, backend):
     frames, stamps = flown
     keyframe = frames.keyframes.of(stamps[-1])
     found = match_keyframes(backend, dataclasses.replace(CONFIG, refinement='none'), keyframe, keyframe)
@@ -139,7 +139,7 @@ def test_matches_of_one_picture_are_as_certain_as_they_agree_and_have_calibrated
     assert not np.allclose(found.scores, raw.scores[raw.indices >= 0])
 
 
-def test_a_keyframe_takes_depths_of_its_matches_and_counts_propagated_points_as_tracks(flown, backend):
+def test_keyframe_takes_match_depths_and_counts_propagated_tracks(flown, backend):
     frames, stamps = flown
     keyframe, kept = frames.keyframes.of(stamps[-1]), Keyframes(2)
     count = len(keyframe.features.scores)

@@ -76,7 +76,7 @@ def detected(scores, mask):
     return {(int(u), int(v)): found[v, u] for v, u in np.argwhere(found > 0)}
 
 
-def test_a_masked_peak_neither_suppresses_its_neighbour_nor_shows_at_the_edge():
+def test_masked_peak_neither_suppresses_neighbour_nor_fires_at_edge():
     v, u = np.mgrid[:32, :40]
     slope = np.exp(-0.5 * np.hypot(u - 20, v - 16)).astype(np.float32)
     scores = slope.copy()
@@ -123,7 +123,7 @@ def test_a_mask_is_resized_to_nearest_neighbours_once_and_asked_by_pixel():
     assert mask.share == 0.75
 
 
-def test_a_grown_mask_hides_what_is_within_the_margin_and_no_border_of_the_image():
+def test_mask_margin_grows_masked_pixels_but_not_the_image_border():
     allowed = np.full((40, 60), 7, np.uint8)
     allowed[20, 30] = 0
     mask = Mask(allowed)
@@ -148,7 +148,7 @@ def test_a_single_masked_pixel_stays_grown_at_any_size(size):
     np.testing.assert_allclose(hidden.mean(axis=0), middle, atol=1)
 
 
-def test_a_margin_that_leaves_nothing_is_told_and_not_used():
+def test_margin_that_leaves_nothing_is_reported_and_not_used():
     allowed = np.zeros((48, 64), np.uint8)
     allowed[10:14, 10:20] = 255
     mask = Mask(allowed, 'the mask body.png')

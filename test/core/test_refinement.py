@@ -117,7 +117,7 @@ def test_an_edge_is_known_across_and_not_along():
     assert (along > 1.9).all()  # as SuperPoint saw it: noise along the edge says nothing
 
 
-def test_a_point_that_was_only_predicted_is_known_as_a_doubtful_match_is_once_its_edge_is_found():
+def test_predicted_point_on_edge_has_covariance_of_unrefined_match():
     image = cv2.GaussianBlur(np.repeat(np.where(np.arange(160) < 80, 60, 180)[None].astype(np.uint8), 120, axis=0), (0, 0), 1.5)
     noise = np.random.default_rng(0).normal(0, 1, (2, *image.shape))
     first, second = (np.clip(image + each, 0, 255).astype(np.uint8) for each in noise)
@@ -211,7 +211,7 @@ def test_a_large_image_is_searched_in_pixels_of_the_extractor():
     assert np.mean(after < 0.5) > np.mean(np.linalg.norm(place(image, view, points, seen).points - truth, axis=1) < 0.5) + 0.2
 
 
-def test_points_that_others_placed_get_their_covariance():
+def test_covariance_of_points_refined_elsewhere_grows_with_their_error():
     image = photo('coffee', 480, 640)
     view, homography = moved(image, 2, 1.0)
     points = corners(image)
@@ -261,12 +261,12 @@ def test_honest_covariances_are_left_as_they_are(count, sigma_px):
 
 @pytest.mark.parametrize('count', [60, 300])
 @pytest.mark.parametrize('sigma_px', [0.4, 0.8, 1.2])
-def test_covariances_that_are_too_small_are_seen_however_large_the_errors_are(count, sigma_px):
+def test_variance_factor_finds_too_small_covariances_at_any_error(count, sigma_px):
     assert 2.5 < mean_factor(count, sigma_px, sigma_px / 2) <= 4, '4 is right'
 
 
 @pytest.mark.parametrize('count', [60, 300])
-def test_well_known_points_among_badly_known_ones_make_neither_less_or_better_known(count):
+def test_variance_factor_is_one_for_correct_mixed_covariances(count):
     sigmas_px = np.where(np.arange(count) % 2, 0.15, 1.2)
     assert 0.8 < mean_factor(count, sigmas_px, sigmas_px) < 1.25
 
@@ -322,7 +322,7 @@ def test_factor_is_not_lowered_where_many_geometries_fit(kind, count):
     assert 0.8 < np.exp(np.mean(logs)) < 1.25
 
 
-def test_points_whose_patch_was_not_found_do_not_lead_the_first_round_astray():
+def test_epipolar_fit_is_robust_to_wrong_points_of_large_covariance():
     """At night: a fifth of the points are known to 0.15 px, the others to 2 px, and some of these are wrong."""
     rng, astray = np.random.default_rng(0), 0
     for _ in range(30):
@@ -432,7 +432,7 @@ def test_the_epipolar_geometry_of_the_matches_is_known():
     assert few.inliers == 0
 
 
-def test_a_point_is_placed_alike_whichever_points_are_beside_it():
+def test_refinement_of_a_point_is_independent_of_its_neighbours():
     """More than fit into one block, in two orders."""
     image = photo('coffee', 480, 640)
     view, homography = moved(image, 3, 1.02)
@@ -470,7 +470,7 @@ def test_every_number_is_finite_whatever_patches_show(first, second, unit, seed)
     assert (np.linalg.eigvalsh(placed.covariances) > 0).all()
 
 
-def test_a_way_back_that_never_ends_is_no_place(monkeypatch):
+def test_diverged_backward_refinement_gives_finite_results(monkeypatch):
     """Squared, its length is more than a float32 holds: times False, that was NaN."""
     image = photo('coffee', 480, 640)
     points = corners(image)
@@ -586,7 +586,7 @@ def test_large_images_have_inliers_as_far_off_as_their_pixels_are_small():
     assert large.quantile > 2 * small.quantile
 
 
-def test_exact_frames_from_before_the_first_layer_change_no_limit_of_layers():
+def test_exact_frames_without_layers_do_not_lower_the_fit_limit():
     factor = VarianceFactor()
     for _ in range(10):
         factor.add(NORMAL, 300)

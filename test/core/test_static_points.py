@@ -70,7 +70,7 @@ def test_a_bonnet_does_not_belong_to_the_scene_and_the_road_does(unit):
 
 
 @pytest.mark.parametrize('count', [20, 40, 150])
-def test_dots_in_the_whole_image_do_not_belong_to_the_scene_even_where_they_are_nearly_all(count):
+def test_static_dots_over_whole_image_are_foreign_even_as_majority(count):
     rng = np.random.default_rng(1)
     world, dots = scattered(rng, count), scattered(rng, 700)
     before = np.concatenate([world, dots])
@@ -81,7 +81,7 @@ def test_dots_in_the_whole_image_do_not_belong_to_the_scene_even_where_they_are_
 
 
 @pytest.mark.parametrize(('width', 'height'), [(100, 300), (180, 170), (320, 96)])
-def test_before_a_standing_camera_nothing_is_dropped_where_a_tenth_of_the_image_moves(width, height):
+def test_standing_camera_drops_nothing_while_a_tenth_of_image_moves(width, height):
     rng = np.random.default_rng(2)
     room, person = scattered(rng, 500), scattered(rng, 120, 200, 100, 200 + width, 100 + height)
     hidden = ((room > (200, 100)) & (room < (200 + width, 100 + height))).all(1)
@@ -98,7 +98,7 @@ def test_before_a_standing_camera_nothing_is_dropped_where_a_tenth_of_the_image_
     pytest.param([(40, 60, 140, 420), (480, 60, 580, 420)], id='two people'),
     pytest.param([(20, 120, 90, 400), (180, 120, 250, 400), (340, 120, 410, 400), (520, 120, 590, 400)], id='four people'),
     pytest.param([(0, 320, 640, 480)], id='a conveyor belt')])
-def test_a_standing_camera_loses_nothing_of_what_is_behind_larger_things_that_move(boxes):
+def test_standing_camera_keeps_background_behind_large_moving_objects(boxes):
     rng = np.random.default_rng(2)
     room = scattered(rng, 500)
     for left, top, right, bottom in boxes:
@@ -141,7 +141,7 @@ def test_leaves_that_sway_before_a_standing_camera_drop_nothing():
     assert not dropped(judge(StaticPoints(SIZE), room, after), 500).any()
 
 
-def test_where_the_camera_drives_to_the_world_stands_and_belongs_to_the_scene():
+def test_points_at_the_focus_of_expansion_are_not_dropped():
     rng = np.random.default_rng(5)
     before = np.concatenate([scattered(rng, 300), scattered(rng, 60, 305, 175, 355, 225)])
     after = before + (before - (330, 200)) * np.float32(0.02)
@@ -255,7 +255,7 @@ def test_a_mask_and_the_pattern_both_count_and_the_array_stays_the_same():
     assert pattern.allowed(nothing).any()
 
 
-def test_what_stands_for_many_frames_is_told_with_its_place():
+def test_lasting_static_structure_is_reported_with_its_position():
     rng = np.random.default_rng(14)
     points, bonnet = StaticPoints(SIZE), scattered(rng, 60, top=420)
     for _ in range(10):
@@ -322,7 +322,7 @@ def matched(mode, frames=8):
     return backend, [matcher.process(backend.image(number), 0.1 * number) for number in range(frames)][1:]
 
 
-def test_a_frame_matcher_drops_what_stands_ends_its_tracks_and_blocks_its_keypoints():
+def test_frame_matcher_drops_static_points_and_masks_their_keypoints():
     backend, published = matched('auto')
     for matches in published[2:]:  # nothing moves in the middle, which the camera turns about
         assert 180 <= len(matches) < 190
@@ -336,7 +336,7 @@ def test_a_frame_matcher_drops_what_stands_ends_its_tracks_and_blocks_its_keypoi
     assert backend.masks[0] is None
 
 
-def test_with_keep_everything_is_published_and_told():
+def test_keep_publishes_static_points_and_reports_them():
     backend, published = matched('keep')
     assert all(len(matches) == 240 for matches in published)
     assert all(mask is None for mask in backend.masks)

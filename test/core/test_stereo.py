@@ -26,7 +26,7 @@ def backend():
     return CountedBackend(CONFIG.engine_spec('fp32'), load_model('ours'), threads=2)
 
 
-def test_of_unrectified_cameras_rows_and_disparities_are_those_of_the_shared_plane():
+def test_unrectified_stereo_points_map_to_the_rectified_plane():
     """Two cameras of different lenses, each turned, by OpenCV's own projection and rectification."""
     turn, place = cv2.Rodrigues(np.array([0.02, -0.05, 0.03]))[0], np.array([-0.3, 0.01, 0.02])  # right from left
     barrel, kr = np.array([-0.2, 0.05, 0.001, -0.002, 0.0]), np.array([[210.0, 0, 120], [0, 212.0, 95], [0, 0, 1]])
@@ -65,7 +65,7 @@ def test_points_off_their_lines_and_behind_the_cameras_are_not_believed():
 
 
 @pytest.mark.parametrize('turned', [0.0, 0.1])
-def test_points_on_their_lines_are_triangulated_in_the_axes_of_the_left_camera(turned):
+def test_points_on_epipolar_lines_are_triangulated_in_left_camera_axes(turned):
     """Each with the deviation of its depth, by that of its column; also where the cameras are turned against the rectified axes."""
     turn = cv2.Rodrigues(np.array([0, turned, 0.02]))[0]
     rig = StereoRig(camera(r=turn), camera(r=turn, shift_m=0.2))
@@ -89,7 +89,7 @@ def shared(found: FrameMatches) -> np.ndarray:
 
 
 @pytest.mark.networks
-def test_each_image_is_extracted_once_and_tracks_are_those_of_the_left_camera_alone(backend):
+def test_stereo_extracts_each_image_once_and_tracks_as_mono(backend):
     pairs, frames = wall_pairs(5), FrameMatcher(backend, CONFIG)
     backend.extracted.clear()
     backend.matched = 0

@@ -84,7 +84,7 @@ def test_the_corners_are_there():
     assert len(CORNERS) == K
 
 
-def test_points_that_are_not_seen_again_are_carried_where_they_are_and_keep_their_ids():
+def test_unmatched_points_are_propagated_and_keep_their_track_ids():
     found = results(matcher({2: LOST, 3: LOST}), 5)
     before, carried, after = found[0], found[1], found[2]
     lost = dict(zip(before.track_ids[LOST], CORNERS[LOST], strict=True))
@@ -106,7 +106,7 @@ def test_points_that_are_not_seen_again_are_carried_where_they_are_and_keep_thei
         np.testing.assert_array_equal(after.reference_keypoints[index], carried.keypoints[row])
 
 
-def test_a_keypoint_that_fires_there_again_takes_the_track_over_and_a_match_ends_the_carrying():
+def test_keypoint_continues_propagated_track():
     found = results(matcher({2: LOST}), 6)
     names = set(found[0].track_ids.tolist())
     assert all(len(set(each.track_ids.tolist())) == len(each) for each in found)
@@ -141,7 +141,7 @@ def test_only_for_so_many_frames_and_the_setting_may_change():
     assert not frames.process(view(5), 0.5).carried.any(), 'what was given up does not return'
 
 
-def test_nothing_is_carried_unplaced_after_a_reset_or_without_any_match():
+def test_no_propagation_without_refinement_or_matches_or_after_reset():
     assert not any(each.carried.any() for each in results(matcher({2: LOST}, refinement='none'), 4))
     frames = matcher({2: LOST})
     results(frames, 3)
@@ -176,7 +176,7 @@ def test_points_that_leave_the_image_end():
 
 
 @pytest.mark.parametrize('scale', [1, 2])
-def test_points_that_go_behind_a_mask_end_whether_matched_or_carried(scale):
+def test_matched_and_propagated_points_end_behind_a_mask(scale):
     """The mask, of the images' size or the engine's, hides the left half of every frame."""
     allowed = np.zeros((240, 320), np.uint8)
     allowed[:, 160:] = 255
@@ -204,7 +204,7 @@ def test_a_mask_of_another_size_costs_the_frame_and_says_so():
         Mask(np.ones((3, 3)))
 
 
-def test_matched_leaves_the_carried_ones_out():
+def test_matched_leaves_out_propagated_points():
     first, second = results(matcher({2: LOST}), 3)
     assert first.matched() is first
     assert len(second.matched()) == K - len(LOST)
@@ -241,7 +241,7 @@ NO_ROWS = np.zeros(0, np.int32)
 SIZE = 100, 100
 
 
-def test_rows_of_what_is_carried():
+def test_rows_of_propagated_points():
     places = [[50.5, 50], [30, 30], [10, 11], [70, 70]]
     carried = propagate(*candidates(places, [0.1, 0.2, 0.3, 2 * MAX_SIGMA_PX]), KEYPOINTS, np.array([0], np.int32), SIZE)
     assert carried.rows.tolist() == [100, 101], 'one stands on a match, one is not known'
@@ -262,26 +262,26 @@ def test_of_two_keypoints_that_are_there_the_better_one_takes_the_track():
         assert carried.next_rows.tolist() == [1], 'scores fall with the rows'
 
 
-def test_never_are_more_carried_than_there_are_keypoints():
+def test_no_more_points_are_propagated_than_there_are_keypoints():
     places, sigmas = [[20, 20], [30, 30], [40, 40], [20, 70], [40, 80]], [0.5, 0.2, 0.1, 0.3, 0.4]
     carried = propagate(*candidates(places, sigmas), KEYPOINTS, np.arange(4, dtype=np.int32), SIZE)
     assert carried.rows.tolist() == [102, 101, 103, 104]
     assert carried.next_rows.tolist() == [4, 5, 6, 7], 'beside all keypoints: twice as many rows at most'
 
 
-def test_what_leaves_its_epipolar_line_is_not_carried():
+def test_points_off_their_epipolar_line_are_not_propagated():
     found = candidates([[20, 20], [40, 30], [40, 50], [70, 33]], before=[[25, 20.5], [45, 33], [40, 50], [75, 30]])
     assert propagate(*found, KEYPOINTS, NO_ROWS, SIZE, SIDEWAYS).rows.tolist() == [100, 102], 'whichever side of it they are on'
     assert propagate(*found, KEYPOINTS, NO_ROWS, SIZE, SIDEWAYS, unit=2.0).rows.tolist() == [100, 101, 102, 103]
 
 
-def test_what_leaves_the_image_on_any_side_is_not_carried():
+def test_points_that_leave_the_image_on_any_side_are_not_propagated():
     found = candidates([[-0.5, 40], [40, -0.5], [99.5, 40], [40, 99.5], [0, 60], [60, 0], [99, 60], [60, 99]])
     assert propagate(*found, KEYPOINTS, NO_ROWS, SIZE).rows.tolist() == [104, 105, 106, 107]
 
 
 @pytest.mark.parametrize('level', [0, 255])
-def test_nothing_is_carried_into_an_image_without_content(level):
+def test_nothing_is_propagated_into_an_image_without_content(level):
     frames = matcher({2: LOST})
     results(frames, 2)
     assert not frames.process(np.full_like(view(2), level), 0.2).carried.any()

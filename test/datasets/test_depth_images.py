@@ -204,7 +204,7 @@ def test_depth_that_is_not_registered_has_to_be_named(tmp_path: Path) -> None:
         depth_of(recording)
 
 
-def test_depth_that_another_driver_stores_as_png_and_numbers_that_are_no_depth(tmp_path: Path) -> None:
+def test_reads_png_depth_of_other_drivers_and_refuses_other_images(tmp_path: Path) -> None:
     colour, stored = ('bgr8', np.zeros((12, 16, 3), np.uint8)), np.full((12, 16), 1500, np.uint16)
     png = cv2.imencode('.png', stored)[1].tobytes()
     for name, form in (('a', 'png'), ('b', 'mono16; png compressed ')):

@@ -54,7 +54,7 @@ def test_the_only_info_is_taken_where_frame_ids_agree_by_convention(tmp_path: Pa
     assert (camera.k[0, 0], camera.source, note) == (80, 'CameraInfo on /driver/camera_info', '')
 
 
-def test_an_info_next_to_the_images_is_taken_with_a_note_where_frame_ids_differ(tmp_path: Path) -> None:
+def test_camera_info_with_another_frame_id_is_used_and_noted(tmp_path: Path) -> None:
     camera, note = recorded(tmp_path, {'/left/image_raw': Images(frame_id='left'), '/left/camera_info': [Info(frame_id='right')]})
     assert camera is not None
     assert "frame_id is 'right', that of /left/image_raw is 'left'" in note

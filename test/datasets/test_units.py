@@ -213,7 +213,7 @@ def test_a_unit_that_cannot_be_is_told_with_the_remedy(tmp_path: Path, pixels: n
 
 
 @pytest.mark.parametrize('make', [tum, depth_bag])
-def test_65535_is_unknown_and_told(tmp_path: Path, make: Any) -> None:
+def test_depth_of_65535_is_unknown_and_noted(tmp_path: Path, make: Any) -> None:
     pixels = WALL.copy()
     pixels[:, ::2] = 65535
     depth, notes = depth_of(open_recording(make(tmp_path / 'recording', pixels))), list[str]()

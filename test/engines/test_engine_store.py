@@ -85,7 +85,7 @@ def test_each_difference_is_named_with_both_values_and_the_command(tmp_path, fie
     assert command.startswith('ros2 run lightglue_trt_ros build_engines ')
 
 
-def test_a_pair_of_ones_own_may_lie_elsewhere_and_is_named_in_the_command_where_it_lies_here(tmp_path):
+def test_own_weights_may_move_and_the_error_names_their_local_path(tmp_path):
     mine = dataclasses.replace(OURS, name='mine', choice='/builder/my weights')
     put(tmp_path, Identity.of_engines(SPEC, mine, TENSORRT, ADA, ends=EARLY_EXITS.ends))
     here = dataclasses.replace(mine, choice='/robot/my weights')
@@ -177,7 +177,7 @@ def test_a_calibrations_manifest_without_a_field_names_it(tmp_path, field):
 
 
 @pytest.mark.parametrize('made', [put, put_calibration])
-def test_another_version_and_a_failed_gate_are_refused_in_two_lines(tmp_path, made):
+def test_old_version_and_failed_acceptance_are_refused_in_two_lines(tmp_path, made):
     """Both opened once: an engine set of package 0.0.1 whose gate had failed."""
     path = made(tmp_path).path / MANIFEST
     good, wanted = path.read_text(), WANTED if made is put else CALIBRATION
@@ -193,7 +193,7 @@ def test_another_version_and_a_failed_gate_are_refused_in_two_lines(tmp_path, ma
         assert str(caught.value).splitlines()[-1].startswith('ros2 run lightglue_trt_ros ')
 
 
-def test_engines_built_elsewhere_open_though_no_gate_ran(tmp_path):
+def test_engines_built_elsewhere_open_without_an_acceptance_check(tmp_path):
     identity = Identity.of_engines(SPEC, OURS, TENSORRT, target(89), ends=EARLY_EXITS.ends)
     put(tmp_path, dataclasses.replace(identity, gate_verdict=NOT_RUN))
     open_artifact(tmp_path, WANTED).verify()
@@ -298,7 +298,7 @@ def test_a_read_only_folder_is_refused_before_anything_is_built(tmp_path, monkey
         put(tmp_path / 'a file')
 
 
-def test_folders_of_dead_builders_are_removed_but_not_those_of_other_bundles(tmp_path):
+def test_removes_leftovers_of_dead_builders_only_of_its_engine_set(tmp_path):
     dead, other = tmp_path / f'.{WANTED.name}.123.tmp', tmp_path / '.ours-480x640-k512-fp16.123.tmp'
     put(tmp_path)
     for folder in (dead, tmp_path / f'.{WANTED.name}.old', other):
@@ -403,7 +403,7 @@ def test_another_engine_set_is_built_at_the_same_time(tmp_path):
         process.kill()
 
 
-def test_the_timing_cache_is_taken_from_the_newest_engine_set_of_the_same_machine(tmp_path):
+def test_timing_cache_is_of_the_newest_engine_set_of_same_machine(tmp_path):
     assert find_timing_cache(tmp_path, WANTED) == b''
     for number, (k, changes) in enumerate([(64, {}), (128, {}), (256, {'gpu': 'another'}), (512, {'tensorrt_version': '11'})]):
         made = put(tmp_path, dataclasses.replace(WANTED, max_keypoints=k, **changes), cache=f'cache {k}'.encode())
@@ -434,7 +434,7 @@ def test_each_weights_have_engines_and_calibrations_of_their_own(tmp_path):
 
 @pytest.mark.parametrize(('wanted', 'former'), [(WANTED, 'superpoint-480x640-k1024-fp16'),
                                                 (CALIBRATION, 'calibration-480x640-k1024')])
-def test_a_folder_of_before_is_named_with_the_command_that_makes_its_successor(tmp_path, wanted, former):
+def test_folder_of_an_earlier_version_is_refused_with_build_command(tmp_path, wanted, former):
     (put if wanted is WANTED else put_calibration)(tmp_path).path.rename(tmp_path / former)
     with pytest.raises(EngineError, match=rf'there is no .*/{wanted.name} \({former} there is of an earlier version') as caught:
         open_artifact(tmp_path, wanted)
@@ -492,7 +492,7 @@ def test_what_is_replaced_while_it_is_read_is_read_of_the_successor(tmp_path):
         read_artifact(tmp_path, WANTED, read)
 
 
-def test_a_retired_engine_set_that_is_being_removed_is_damaged_without_a_successor(tmp_path):
+def test_reading_a_retired_engine_set_fails_without_a_successor(tmp_path):
     place, retired = put(tmp_path).path, tmp_path / f'.{WANTED.name}.old'
     place.rename(retired)
     (retired / 'matcher-1-3.plan').unlink()
@@ -520,7 +520,7 @@ for number in itertools.count():
 
 
 @pytest.mark.slow
-def test_a_start_while_engines_are_published_reads_one_whole_bundle(tmp_path):
+def test_reading_while_engines_are_published_gives_one_engine_set(tmp_path):
     """Against a process that does nothing but publish."""
     put(tmp_path)
     path = os.pathsep.join([*map(str, Path(__file__).parents[:3]), os.environ.get('PYTHONPATH', '')])

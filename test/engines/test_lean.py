@@ -98,7 +98,7 @@ def test_an_engine_is_loaded_described_and_run_by_calls_that_exist(lean):
         adapter.context(engine, 0x7f00, 4096)
 
 
-def test_types_and_the_stand_in_of_other_tests_are_those_of_the_real_module(lean):
+def test_fake_tensorrt_and_numpy_types_agree_with_lean_tensorrt(lean):
     assert lean.__version__ == '10.16.1.11'
     assert {name: lean.nptype(getattr(lean.DataType, name)) for name in _NUMPY} == _NUMPY
     fake = fake_tensorrt(lean.__version__)

@@ -94,7 +94,7 @@ def test_the_reference_agrees_with_itself_entirely(reference, frames):
     assert failures(found, 'fp32') == []
 
 
-def test_half_precision_passes_its_gate(reference, frames):
+def test_fp16_passes_the_parity_check(reference, frames):
     found = parity(network('fp16'), reference, frames)
     assert failures(found, 'fp16') == []
     assert found.keypoint_overlap < 1 or found.exits[0].score_error > 0, 'it was not half precision that ran'

@@ -56,7 +56,7 @@ def test_tensorrt_asked_for_is_refused_instead():
         open_backend(MatcherConfig(backend='tensorrt', **SMALL))
 
 
-def test_a_broken_installation_of_any_kind_is_fallen_back_from_with_a_warning(monkeypatch):
+def test_broken_tensorrt_falls_back_to_onnx_runtime_with_a_warning(monkeypatch):
     def broken(*arguments):
         raise ImportError('libnvinfer.so.10: cannot open shared object file')
 

@@ -70,7 +70,7 @@ def test_a_version_past_the_flags_is_typed_without_them():
     assert '1 in fp16' in audit(plan, 'fp16')
 
 
-def test_without_strong_typing_islands_are_pinned_and_the_heavy_work_is_fp16():
+def test_weakly_typed_build_pins_fp32_layers_and_runs_conv_in_fp16():
     trt, module = open_fake('8.6.1')
     plan = trt.build(small_graph(), 'fp16', BuildOptions())
     assert ('network', 1 << int(module.NetworkDefinitionCreationFlag.EXPLICIT_BATCH)) in module.calls

@@ -215,7 +215,7 @@ def test_views_of_images_give_what_copies_give() -> None:
 
 
 @pytest.mark.parametrize('view', VIEWS)
-def test_points_that_stand_are_told_of_views_as_of_copies(view: Callable[[np.ndarray], np.ndarray]) -> None:
+def test_static_points_of_array_views_are_judged_as_of_copies(view: Callable[[np.ndarray], np.ndarray]) -> None:
     before = np.random.default_rng(1).uniform((0, 0), (WIDTH, HEIGHT), (200, 2)).astype(np.float32)
     after = before + np.float32((9, 4)) * (np.arange(200) < 150)[:, None].astype(np.float32)
     everywhere = np.arange(200)

@@ -49,7 +49,7 @@ def test_stages_of_a_recording_s_own_frames(tmp_path, capsys):
     assert figures['caching']['cached_ms'] > 0
 
 
-def test_without_a_gpu_device_predicts_other_boards_and_says_that_nothing_was_measured(tmp_path, capsys):
+def test_benchmark_device_without_gpu_prints_only_predictions(tmp_path, capsys):
     out = tmp_path / 'figures.json'
     assert main(['device', *SMALL, '--json', str(out)]) == 0
     printed = capsys.readouterr().out

@@ -43,7 +43,7 @@ def test_a_share_of_the_h200_is_predicted_as_it_was_measured(monkeypatch, model,
     assert {stage: each.estimate_ms for stage, each in predicted.items()} == pytest.approx(expected)
 
 
-def test_between_measured_shares_times_are_interpolated_and_beyond_them_they_are_scaled_or_stay(monkeypatch):
+def test_predicted_times_interpolate_scale_or_clamp_by_gpu_share(monkeypatch):
     shares = [share_of_h100(count) for count in (4, *SHARES, 11, 264)]
     monkeypatch.setattr(prediction, 'BOARDS', tuple(shares))
     boards = predict(MatcherConfig()).boards

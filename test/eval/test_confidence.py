@@ -183,7 +183,7 @@ def test_pairs_are_kept_together():
     assert pose_auc_difference(errors, np.roll(errors, 7) + 0.3, 10).verdict == OPEN
 
 
-def test_equal_errors_tell_nothing():
+def test_equal_errors_give_an_open_verdict():
     errors = np.array([1.0, 3.0, np.inf, np.nan, 0.0, 12.0, 2.0])
     found = pose_auc_difference(errors, errors, 5)
     assert (found.difference, found.low, found.high, found.verdict) == (0, 0, 0, OPEN)
@@ -191,7 +191,7 @@ def test_equal_errors_tell_nothing():
     assert pose_auc_difference([], [], 5) == bootstrap.Difference(0, 0, 0, 0)
 
 
-def test_a_few_pairs_tell_nothing():
+def test_few_pairs_give_an_open_verdict():
     first, other = np.zeros(MIN_PAIRS), np.full(MIN_PAIRS, np.inf)
     alike = np.full(MIN_RECORDINGS, 2.0)
     assert [mean_difference(values, ordered=False).verdict for values in (alike, alike[1:])] == [AHEAD, OPEN]

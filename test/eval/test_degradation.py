@@ -24,7 +24,7 @@ def test_noise_depends_on_seed_and_image_and_not_on_the_number():
 
 
 @pytest.mark.parametrize('name', LIGHT)
-def test_a_frame_gets_the_same_noise_in_every_run_and_no_other_frame_has_it(name):
+def test_noise_of_a_frame_is_reproducible_and_unlike_other_frames(name):
     image = photo('coffee', 120, 160)
     found = degraded(image, name)
     assert (found.dtype, found.shape) == (np.uint8, image.shape)

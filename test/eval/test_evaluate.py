@@ -322,7 +322,7 @@ def test_others_of_ours_are_compared_with_the_first_on_the_same_pair() -> None:
         assert summary['agreement_f1'] == pytest.approx(200 / 3, abs=1)
 
 
-def test_without_truth_and_without_intrinsics_what_cannot_be_known_is_missing() -> None:
+def test_without_ground_truth_or_intrinsics_pose_metrics_are_missing() -> None:
     world = World(8)
     (blind,) = world.evaluated(Knowing(), scene=Scene(world.timeline()))
     summary = blind.summary()

@@ -122,7 +122,7 @@ def test_image_bits_give_the_figures_of_the_same_pictures(run: Any, tmp_path: Pa
     assert any('give --image-bits 12' in note for note in report['notes'])
 
 
-def test_the_gate_sets_the_exit_code(run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_requirements_set_the_exit_code(run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     bag = make_bag(tmp_path / 'bag')
     assert run(bag, '--fail-under', 'matches=64', '--fail-under', 'stride2.matches=64')[0] == 0
     code, text, report = run(bag, '--fail-under', 'matches=65', '--fail-under', 'pose_auc@10=99.9', '--fail-under', 'matches=10')
@@ -370,7 +370,7 @@ def test_a_corrupt_image_in_the_middle_costs_that_image(run: Any, tmp_path: Path
     assert sum('frame 4' in note for note in report['notes']) == 1
 
 
-def test_a_change_of_resolution_is_told(run: Any, tmp_path: Path) -> None:
+def test_change_of_resolution_is_noted(run: Any, tmp_path: Path) -> None:
     code, text, report = run(make_bag(tmp_path / 'bag', sizes={5: (48, 64), 6: (48, 64), 7: (48, 64)}))
     assert code == 0, text
     assert report['matchers'][0]['pairs']['1']['frame'] == [1, 2, 3, 4, 6, 7]
@@ -461,8 +461,8 @@ def test_real_networks_on_a_real_sequence(tmp_path: Path, shared_data: Path) -> 
     assert 0 <= summary['layers'] <= 6
 
 
-def test_a_node_that_was_told_to_end_is_no_failure(tmp_path: Path, capfd: pytest.CaptureFixture[str],
-                                                   monkeypatch: pytest.MonkeyPatch, null: None) -> None:
+def test_interrupted_live_evaluation_ends_as_interrupted(tmp_path: Path, capfd: pytest.CaptureFixture[str],
+                                                         monkeypatch: pytest.MonkeyPatch, null: None) -> None:
     def interrupted(*_: Any) -> None:
         signal.raise_signal(signal.SIGINT)
         raise LightglueTrtError('the node published nothing')

@@ -76,7 +76,7 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_bags_of_ros_1_and_compressed_ones_are_listed_and_hidden_files_are_not(tmp_path: Path) -> None:
+def test_finds_ros1_and_compressed_bags_and_skips_hidden_files(tmp_path: Path) -> None:
     names = ['a/x.bag', 'a/y_1.bag', 'a/y_2.bag', 'b/rec_0.mcap.zst', 'c/rec_0.db3.zstd', 'c/rec_1.db3']
     for name in (*names, 'a/._x.bag', 'b/._rec_0.mcap'):
         (tmp_path / name).parent.mkdir(exist_ok=True)
@@ -300,7 +300,7 @@ def test_few_pairs_are_no_reason_to_fail() -> None:
     assert Comparison('before', [], {'few': {(1, AUC): few}}).failures(1.0) == []
 
 
-def test_the_gate_holds_for_all_recordings_at_once() -> None:
+def test_acceptance_check_corrects_for_the_number_of_recordings() -> None:
     """Nothing changed, and each of two hundred recordings has its figures: a gate without correction fails nearly always."""
     def failures(shift: float) -> list[str]:
         rng = np.random.default_rng(0)
@@ -335,7 +335,7 @@ def resembling(rng: np.random.Generator, count: int, correlation: float) -> list
     return values
 
 
-def test_what_the_gate_detects_is_what_it_detects() -> None:
+def test_acceptance_check_detects_the_losses_that_it_names() -> None:
     """Of the losses that it names it finds as many as it says."""
     rng, told, of_all = np.random.default_rng(1), 0, 0
     for _ in range(30):
@@ -375,7 +375,7 @@ def test_the_mean_over_recordings_is_of_recordings() -> None:
     assert over_recordings(changes[:1]) == {}
 
 
-def test_a_pair_without_a_pose_is_infinitely_wrong_and_one_without_truth_unknown() -> None:
+def test_pose_error_is_infinite_without_pose_nan_without_ground_truth() -> None:
     found = pairs(report([1.0, math.inf, None]))[1]['pose_error_deg']
     np.testing.assert_array_equal(found, [1.0, math.inf, math.nan])
     unscored = columns([1.0, 2.0], translation_deg=[None, 2.0])
@@ -438,7 +438,7 @@ def test_a_fleet_beside_the_one_before(tmp_path: Path) -> None:
     assert [line[:2] for line in found.failures(90.0)] == ['c:'], 'nothing else lost as much'
 
 
-def test_a_fleet_that_shares_no_recording_with_the_one_before_fails_the_gate(tmp_path: Path) -> None:
+def test_fleet_without_a_shared_recording_fails_acceptance_check(tmp_path: Path) -> None:
     fleet(tmp_path, {'a': [1.0] * 12})
     found = compared(tmp_path, {'b': [1.0] * 12})
     assert found.failures == [f'nothing can be compared with {tmp_path / "fleet.json"}: no recording, or no stride, is the same']

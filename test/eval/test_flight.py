@@ -135,7 +135,7 @@ def test_there_and_back(plain, pair):
     assert np.quantile(error, 0.999) < 1
 
 
-def test_hidden_points_are_told(plain, pair):
+def test_hidden_points_are_not_visible(plain, pair):
     """A point is hidden where a ray from camera 1 to it, followed through the town's planes, meets another one first."""
     first, second = pair
     points = grid(first, 5)

@@ -402,7 +402,7 @@ def test_the_lowest_exit_decides():
 @pytest.mark.parametrize(('level', 'f1', 'ratio', 'passes'), [
     ('easy', 0.96, 1.0, True), ('easy', 0.959, 1.0, False), ('hard', 0.92, 1.0, True), ('hard', 0.919, 1.0, False),
     ('easy', 0.99, 0.97, True), ('easy', 0.99, 0.969, False), ('easy', 0.99, 1.031, False)])
-def test_what_the_gate_asks(level: str, f1: float, ratio: float, passes: bool):
+def test_acceptance_check_requires_f1_and_ratio_of_each_recording(level: str, f1: float, ratio: float, passes: bool):
     gate, found = AcceptanceCheck(0.96), Score('r', level, 1, 5, 100, f1, ratio)
     assert gate.passes(found) is passes
     good = Score('other', 'easy', 1, 5, 100, 1.0, 1.0)
@@ -546,7 +546,7 @@ def test_what_passes_on_some_pairs_has_to_pass_on_all():
     assert Additive(cost, AcceptanceCheck(0.96), bias=0.1).run() is None, 'nothing passes'
 
 
-def test_the_real_search_judges_what_it_is_told_to():
+def test_search_with_real_networks_scores_the_group_it_is_given():
     """One group of the shallow network, on real pairs: its point is what the emulation gives."""
     calibration = replace(calibrated(), fp8=FP8)
     held_out = HeldOutSet('r', 'easy', 1, pairs((6, 7), (7, 8)))

@@ -440,7 +440,7 @@ def test_requirements_that_cannot_be_meant_are_refused(text, over, message):
         Requirement.parse(text, over=over)
 
 
-def test_the_gate():
+def test_requirements_fail_where_missed_or_not_measured():
     found = evaluation(frames=40)
     auc = found.matchers[0].summary()['pose_auc@10']
 

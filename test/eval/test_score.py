@@ -240,7 +240,7 @@ def test_covariances_reach_the_estimator():
     np.testing.assert_array_equal(given[1], covariances)
 
 
-def test_points_without_an_inverse_of_the_distortion_are_counted_and_not_scored():
+def test_points_that_cannot_be_undistorted_count_but_are_not_scored():
     points, covariances = scene(), np.tile(np.eye(2), (302, 1, 1))
     expected = score_pair(FRAMES, STAMP, points, CAMERA, POSE0, POSE1, covariances=covariances[2:])
     with_unknown = [np.concatenate([np.full((2, 2), np.nan), side]) for side in points]

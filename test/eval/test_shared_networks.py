@@ -315,7 +315,7 @@ def device(plans: dict[str, bytes], monkeypatch: pytest.MonkeyPatch) -> Any:
         backend.close()
 
 
-def test_points_are_placed_where_the_node_places_them(frames: list[np.ndarray], device: Any) -> None:
+def test_variants_evaluated_together_give_the_figures_of_each_by_itself(frames: list[np.ndarray], device: Any) -> None:
     """On the GPU, for each variant by itself; `device` has room for three frames, and four are looked at."""
     asked = Counter[str]()
 
@@ -348,7 +348,7 @@ def test_an_evaluation_finds_what_the_node_finds(frames: list[np.ndarray], devic
         np.testing.assert_allclose(found.covariances, expected.covariances, rtol=1e-3)  # the host's fit, and the device's
 
 
-def test_points_are_placed_where_the_size_of_the_images_changes_to_and_fro(frames: list[np.ndarray], device: Any) -> None:
+def test_frames_of_different_image_sizes_make_no_pair(frames: list[np.ndarray], device: Any) -> None:
     larger = photo('coffee', 120, 160)
     images = [larger if number in (1, 5, 6) else image for number, image in enumerate(frames)]
     frontends, _ = open_methods(variants(CONFIG, PLACED))

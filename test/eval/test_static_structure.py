@@ -230,7 +230,7 @@ def test_frames_keep_stamps_and_numbers_and_become_gray() -> None:
     np.testing.assert_array_equal(seen(recording(), 'depth_noise')[2], flat(80))
 
 
-def test_kinds_follow_each_other_and_each_sees_the_frame_before_as_its_predecessor_left_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_degradations_compose_and_see_the_previous_degraded_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     given: list[object] = []
     monkeypatch.setitem(DEGRADATIONS, 'dim', lambda gray, shot: gray / 2)
     monkeypatch.setitem(DEGRADATIONS, 'fog', lambda gray, shot: given.append(shot.before()) or gray + 1)

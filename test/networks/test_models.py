@@ -90,7 +90,7 @@ def test_magicleap_that_was_fetched_is_whole():
     assert pair.extractor.tensors['conv1a.weight'].dtype == np.float32
 
 
-def test_magicleap_that_was_not_fetched_says_how_and_has_its_identity_all_the_same(tmp_path, monkeypatch):
+def test_unfetched_magicleap_raises_with_command_but_has_identity(tmp_path, monkeypatch):
     monkeypatch.setenv('LIGHTGLUE_TRT_CACHE', str(tmp_path))
     with pytest.raises(WeightsError, match='ros2 run lightglue_trt_ros fetch_weights magicleap'):
         load_model('magicleap')
@@ -98,7 +98,7 @@ def test_magicleap_that_was_not_fetched_says_how_and_has_its_identity_all_the_sa
     assert identify_model('magicleap') == ModelIdentity('magicleap', *checksums, 'magicleap')
 
 
-def test_a_folder_of_ones_own_is_a_pair_under_the_name_in_its_files(mine, monkeypatch):
+def test_own_folder_is_a_model_under_the_name_in_its_files(mine, monkeypatch):
     pair = load_model(str(mine))
     assert (pair.name, pair.choice, str(pair.identity)) == ('mine', str(mine), f'mine of {mine}')
     assert pair.identity == identify_model(str(mine))
@@ -114,7 +114,7 @@ def test_a_folder_of_ones_own_is_a_pair_under_the_name_in_its_files(mine, monkey
     assert load_model('~/elsewhere').choice == str(moved)
 
 
-def test_a_folder_without_metadata_is_a_pair_under_its_own_name(mine):
+def test_folder_without_metadata_is_a_model_under_its_own_name(mine):
     for name in FILES:
         save_file(load_file(mine / name), mine / name)
     assert (load_model(str(mine)).name, load_model(str(mine)).extractor.name) == ('folder', 'folder extractor')
@@ -124,7 +124,7 @@ def test_a_folder_without_metadata_is_a_pair_under_its_own_name(mine):
     ('our', r"weights is 'our': did you mean ours\? There are ours, ours_light, magicleap, or a folder"),
     ('auto', 'there are ours, ours_light, magicleap'),
     ('', "weights is ''"), ('homography', 'extractor.safetensors and matcher.safetensors')])
-def test_what_names_no_pair_is_refused_with_what_there_is(choice, words, tmp_path, monkeypatch):
+def test_unknown_model_is_refused_with_what_there_is(choice, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for load in (load_model, identify_model):
         with pytest.raises(ConfigError, match=words):
@@ -177,7 +177,7 @@ def test_a_folder_that_is_not_there_names_both(tmp_path):
         load_model(str(tmp_path / 'nowhere'))
 
 
-def test_the_extractor_of_one_pair_with_the_matcher_of_another_is_refused_with_both_names(mine, tmp_path):
+def test_extractor_and_matcher_of_different_models_are_refused(mine, tmp_path):
     other = write_pair(tmp_path / 'other', 'theirs')
     shutil.copy(other / FILES[1], mine / FILES[1])
     with pytest.raises(WeightsError, match=r'extractor of mine, .* the matcher of theirs: they were not trained together'):
@@ -248,7 +248,7 @@ HEAD = {'final_proj.weight': (64, 32), 'final_proj.bias': (64,), 'matchability.w
 
 
 @pytest.mark.parametrize('name', HEAD)
-def test_an_assignment_of_descriptors_may_be_missing_as_a_whole_and_not_in_part(tmp_path, name):
+def test_incomplete_descriptor_assignment_head_is_refused(tmp_path, name):
     head = {f'descriptor_assignment.{part}': np.zeros(shape, np.float32) for part, shape in HEAD.items()}
     whole, wrong = random_matcher(0, 32, 64, 2) | head, f'descriptor_assignment.{name}'
     write_network(tmp_path / 'matcher.safetensors', whole, pair='mine', network='matcher', licence='')

@@ -115,7 +115,7 @@ def test_lightglue_matches_with_trained_weights(masked):
     assert mutual.sum() > 50
 
 
-def test_lightglue_log_assignment_with_trained_weights_is_as_exact_as_fp32_is():
+def test_log_assignment_of_trained_lightglue_is_as_exact_as_fp32():
     """Trained logits reach hundreds, where FP32 itself is off by 1e-2: so both are held against float64."""
     features = _features()
     exact, found, *_ = _both('trained', features, 0.0, np.float64)

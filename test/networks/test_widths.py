@@ -41,7 +41,7 @@ def shuffled(backend: OnnxRuntimeBackend, descriptors: int) -> tuple[HostFeature
 
 @pytest.mark.parametrize('widths', OTHERS, ids=str)
 @pytest.mark.parametrize('precision', ['fp32', 'fp16'])
-def test_a_pair_of_other_widths_extracts_and_matches(widths, precision):
+def test_model_of_other_widths_extracts_and_matches(widths, precision):
     spec = dataclasses.replace(SMALL, precision=precision)
     pair = random_pair(**widths)
     backend = OnnxRuntimeBackend(spec, pair, threads=2)
@@ -71,7 +71,7 @@ def test_the_stages_of_another_depth_give_what_the_whole_gives():
 
 @pytest.mark.parametrize('widths', OTHERS, ids=str)
 @pytest.mark.parametrize('precision', ['fp32', 'fp16'])
-def test_descriptors_are_matched_before_the_first_layer_without_a_trained_head(widths, precision):
+def test_descriptors_match_before_first_layer_without_trained_head(widths, precision):
     backend = OnnxRuntimeBackend(dataclasses.replace(SMALL, precision=precision), random_pair(**widths), threads=2)
     first, second, order = shuffled(backend, widths['descriptors'])
     found = backend.match(first, second, Thresholds(at_zero=True))
@@ -140,7 +140,7 @@ def test_fp8_of_other_widths_is_refused_in_words():
         lightglue(spec, random_pair(**LIGHT).matcher)
 
 
-def test_a_folder_of_a_light_pair_is_opened_by_the_setting(tmp_path):
+def test_folder_of_a_light_model_is_opened_by_the_setting(tmp_path):
     folder = write_pair(tmp_path / 'mine', 'featherweight', random_pair(**LIGHT))
     config = MatcherConfig(backend='onnxruntime', weights=str(folder), image_height=64, image_width=80, max_keypoints=32)
     opened = open_backend(config)

@@ -33,7 +33,7 @@ def test_with_depth_exact_tracks_give_the_true_poses_in_metres():
         assert fix.points > 50
 
 
-def test_without_depth_they_give_the_true_shape_and_the_first_step_is_the_unit():
+def test_without_depth_shape_is_true_and_first_step_has_unit_length():
     frames = list(steps(poses_of(15)))
     fixes = track(SlidingWindow(FOCAL), frames)
     poses, truth = tracked(frames, fixes)

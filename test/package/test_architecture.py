@@ -100,6 +100,13 @@ def test_names_say_what_they_hold(path: Path) -> None:
         assert name not in ('everything', 'beside', 'there', 'met', 'told'), f'line {getattr(node, "lineno", 0)}: {name} of what?'
 
 
+def test_names_of_tests_have_at_most_70_letters() -> None:
+    names = [(path.name, name) for path in sorted((ROOT / 'test').rglob('*.py'))
+             for name in re.findall(r'^ *(?:async )?def (test_\w+)', path.read_text(), re.MULTILINE)]
+    assert ('test_architecture.py', 'test_names_of_tests_have_at_most_70_letters') in names
+    assert not [(file, name) for file, name in names if len(name) > 70], 'a name says subject, condition, result'
+
+
 def test_what_runs_on_a_robot_is_small() -> None:
     files = [*(path for room in RUNTIME for path in (ROBOT / room).rglob('*.py')),
              *(ROBOT / 'ros' / f'{name}.py' for name in SHARED)]

@@ -177,7 +177,7 @@ def test_links_lead_somewhere(path: Path) -> None:
 
 
 @pytest.mark.parametrize('path', PAPERS, ids=lambda path: f'{path.parent.name}/{path.name}')
-def test_files_and_names_that_are_told_exist(path: Path) -> None:
+def test_files_and_names_in_the_docs_exist(path: Path) -> None:
     text = path.read_text()
     places = (REPOSITORY, *PACKAGES, path.parent)
     for name in PATH.findall(LINK.sub(r'\1', text)):
@@ -220,7 +220,7 @@ def test_fields_that_stereo_adds_are_named_where_it_is_described() -> None:
         assert re.search(rf'\b{name}\b', line[0]), name
 
 
-def test_options_and_targets_that_are_told_exist() -> None:
+def test_options_and_make_targets_in_the_docs_exist() -> None:
     text = '\n'.join(path.read_text() for path in PAPERS)
     code = '\n'.join(path.read_text() for folder in (*PACKAGES, REPOSITORY / 'benchmarks', REPOSITORY / 'training')
                      for path in folder.rglob('*.py'))
@@ -254,7 +254,7 @@ def test_pages_that_the_code_names_exist() -> None:
         assert not anchor or anchor in headings(REPOSITORY / page), name
 
 
-def test_the_told_way_to_the_tests_of_stereo_finds_them() -> None:
+def test_the_word_stereo_selects_the_tests_of_stereo() -> None:
     for path in (REPOSITORY / 'test').rglob('test_*.py'):
         text = path.read_text()
         if re.search(r'^from .* import .*\b(?:Pairing|check_epipolar|StereoScore)\b', text, re.MULTILINE):

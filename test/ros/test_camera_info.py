@@ -139,7 +139,7 @@ def test_binning_and_roi_give_the_calibration_of_smaller_images(stack, capfd):
     assert 'is refused: the CameraInfo is for 128x96 pixels, with binning_x 2' in capfd.readouterr().err
 
 
-def test_rectified_images_have_the_calibration_of_camera_info_rect_where_that_comes(stack):
+def test_rectified_images_prefer_camera_info_rect_over_camera_info(stack):
     run, p = Listening(stack, images='/camera/image_rect'), [60.0, 0.0, 31.5, 0.0, 0.0, 60.0, 23.5, 0.0, 0.0, 0.0, 1.0, 0.0]
     assert run.listener.topic == '/camera/camera_info_rect or /camera/camera_info'
     run.hear(message(p=[70.0, *p[1:]]), number=1)
@@ -162,7 +162,7 @@ def test_a_calibration_that_changes_with_every_image_does_not_fill_the_log(stack
     assert capfd.readouterr().err.count('used from now on: plumb_bob, fx 109.0') == 1, 'the one that lasts is logged'
 
 
-def test_a_lens_that_folds_inside_the_image_is_used_with_the_radius_in_the_log(stack, capfd):
+def test_lens_that_folds_is_used_and_its_fold_radius_is_logged(stack, capfd):
     run = Listening(stack)
     run.hear(message(d=[-0.5, 0.0, 0.0, 0.0, 0.0], k=[30.0, 0.0, 31.5, 0.0, 30.0, 23.5, 0.0, 0.0, 1.0]))
     assert run.focal() == 30.0
@@ -238,7 +238,7 @@ def camera(stack, monkeypatch):
     return lambda **parameters: Camera(stack, monkeypatch, **parameters)
 
 
-def test_frames_before_the_camera_info_are_matched_and_tracks_go_on_when_it_comes(camera, capfd):
+def test_frames_before_camera_info_match_and_tracks_continue_after_it(camera, capfd):
     run = camera()
     before = run.frames(3)
     assert run.calibration() == 'none: no CameraInfo on /camera_info'
@@ -295,7 +295,7 @@ BAD = {
 
 
 @pytest.mark.parametrize('name', BAD)
-def test_a_bad_camera_info_is_one_warning_and_the_right_one_counts_when_it_comes(stack, capfd, name):
+def test_bad_camera_info_warns_once_and_a_later_good_one_is_used(stack, capfd, name):
     fields, words = BAD[name]
     run = Listening(stack)
     run.hear(message(**fields), message(second=1, **fields))
@@ -309,7 +309,7 @@ def test_a_bad_camera_info_is_one_warning_and_the_right_one_counts_when_it_comes
     assert (log.count('WARN'), log.count(USED)) == (0, 1), log
 
 
-def test_a_calibration_that_becomes_unusable_is_not_used_any_more_and_tracks_go_on(camera, capfd):
+def test_calibration_that_becomes_unusable_is_dropped_and_tracks_stay(camera, capfd):
     run = camera()
     run.tell(message())
     before = run.frames(2)

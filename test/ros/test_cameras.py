@@ -108,7 +108,7 @@ def rig():
         yield lambda *arguments, **named: Rig(ends, *arguments, **named)
 
 
-def test_each_camera_has_its_topics_and_all_have_one_backend_and_ids_of_their_own(rig):
+def test_cameras_share_one_backend_but_no_topics_or_track_ids(rig):
     opened = SlowBackend.opened
     run = rig()
     ids = {name: run.pair(name, 10.0 + number) for number, name in enumerate(NAMES)}

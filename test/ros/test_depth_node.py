@@ -285,7 +285,7 @@ def test_a_depth_camera_that_dies_and_comes_back(stack):
     wait_for(lambda: int(rig.peer.figures().get('depth images missing', 0)) == FRAMES - 3)
 
 
-def test_depth_noise_is_the_deviation_and_an_activation_begins_to_count_anew(stack):
+def test_depth_noise_sets_sigma_z_and_activation_resets_counters(stack):
     rig, images = DepthRig(stack, depth_noise=0.05), frames(FRAMES)
     rig.tell_camera()
     for number, image in enumerate(images[:4]):
@@ -369,7 +369,7 @@ def test_raw_depth_is_told_where_compressed_depth_is_wanted(stack):
 
 
 @pytest.mark.skipif('fastrtps' not in rclpy.utilities.get_rmw_implementation_identifier(), reason='the profile is of Fast DDS')
-def test_images_that_do_not_fit_the_shared_memory_with_depth_of_the_same_process(stack):
+def test_images_and_depth_beyond_shared_memory_are_diagnosed(stack):
     """The driver publishes both; from a process of its own, images of 300 kB fit."""
     rig = DepthRig(stack)
     wait_for(lambda: 'no image arrives: large images do not fit the 512 KiB of shared memory' in rig.peer.status()[1])

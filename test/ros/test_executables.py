@@ -23,7 +23,7 @@ from lightglue_trt_ros.ros.clouds import matches_from_cloud
 
 
 @pytest.mark.parametrize(('number', 'weights'), [(signal.SIGINT, 'ours'), (signal.SIGTERM, 'ours_light')])
-def test_real_networks_match_a_photograph_and_a_signal_ends_the_node_within_a_second(peer, number, weights):
+def test_real_networks_match_a_photograph_and_a_signal_ends_the_node(peer, number, weights):
     process = launch('cli.matcher', '--ros-args', *SMALL, '-p', f'weights:={weights}')
     try:
         image = photo('coffee', 240, 328)
@@ -68,7 +68,7 @@ def test_a_params_file_with_an_unknown_key_is_refused(tmp_path):
     assert process.returncode == 1
 
 
-def test_parameters_of_another_node_in_a_file_for_all_are_left_alone_and_lists_of_launch_are_read(peer, tmp_path):
+def test_foreign_parameters_are_ignored_and_launch_lists_are_read(peer, tmp_path):
     params = tmp_path / 'params.yaml'
     params.write_text((ROOT / 'config' / 'matcher.yaml').read_text() + '    camera: {exposure_us: 500}\n')
     launched = tmp_path / 'launch_params.yaml'  # as launch writes the overrides of a launch file
@@ -118,7 +118,7 @@ def test_ros_arguments_that_ros_refuses_end_the_node_with_one_line(arguments, wo
 
 
 @pytest.mark.slow
-def test_black_frames_lose_the_odometry_which_says_so_and_publishes_again_within_ten_frames(peer):
+def test_black_frames_lose_odometry_which_recovers_within_ten_frames(peer):
     """Real networks, two processes: 25 frames of a flight, 20 black ones, which are two seconds at 10 Hz, and the flight's next."""
     pytest.importorskip('skimage', reason='the flight shows photographs of scikit-image')
     flight = Flight(frames=55, height=192, width=256, rate_hz=10.0)
@@ -158,7 +158,7 @@ def test_black_frames_lose_the_odometry_which_says_so_and_publishes_again_within
     assert 'Traceback' not in ''.join(logs)
 
 
-def test_the_odometry_ends_with_a_signal_and_refuses_a_parameter_of_the_wrong_type():
+def test_odometry_ends_on_sigterm_and_refuses_wrong_parameter_type():
     process = launch('cli.odometry')
     try:
         started = next((line for line in process.stdout if 'publishing /odometry/odometry' in line), '')

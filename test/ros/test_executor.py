@@ -69,7 +69,7 @@ def spinning():
     node.destroy_node()
 
 
-def test_failures_that_a_success_separates_are_counted_anew_and_others_end_it():
+def test_only_consecutive_failures_end_the_executor():
     with spinning() as (node, executor):
         for _ in range(3):
             node.failures = FAILURES - 1

@@ -191,7 +191,7 @@ def poke(peer: Peer, where: str) -> None:
 
 @pytest.mark.parametrize('where', ['_on_image', '_publish_diagnostics', '_on_reset', '_on_set_parameters', '_on_mask',
                                    '_on_request', '_on_info', 'depth', '_give_up', 'stop'])
-def test_what_a_callback_raises_is_logged_with_its_traceback_and_the_matcher_goes_on(peer, attacked, where):
+def test_exception_in_a_callback_is_logged_and_matcher_continues(peer, attacked, where):
     matcher = opened(peer, attacked('matcher'))
     before = len(matcher.log)
     matcher.order(where)
@@ -240,7 +240,7 @@ def test_where_cleaning_up_fails_too_the_process_ends_with_1_and_a_line(peer, at
 
 
 @pytest.mark.parametrize('where', ['_on_matches', '_report', '_on_info'])
-def test_what_a_callback_raises_is_logged_with_its_traceback_and_the_odometry_goes_on(peer, attacked, where):
+def test_exception_in_a_callback_is_logged_and_odometry_continues(peer, attacked, where):
     odometry = attacked('odometry')
     clouds = peer.node.create_publisher(PointCloud2, '/matcher/matches', 10)
     infos = peer.node.create_publisher(CameraInfo, '/camera_info', 10)

@@ -73,7 +73,7 @@ def test_warnings_that_alternate_are_logged_in_turns_and_not_each_time():
     assert lines == [(0, 'a'), (5, 'b'), (10, 'a'), (15, 'b'), (70, 'a'), (75, 'b')]
 
 
-def test_without_a_pause_each_warning_fades_by_itself_also_where_time_goes_back():
+def test_each_warning_fades_separately_and_restarts_if_time_goes_back():
     clock = Clock()
     log = FadingLog(clock, pause_s=0.0)
     lines = []

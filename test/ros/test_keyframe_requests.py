@@ -160,7 +160,7 @@ def test_a_request_with_each_frame_costs_no_frame_its_depth(stack):
     assert np.mean(known) > 0.9
 
 
-def test_requests_that_wait_are_answered_when_the_node_is_deactivated_and_when_it_is_shut_down(stack, capfd):
+def test_waiting_requests_are_answered_on_deactivation_and_shut_down(stack, capfd):
     asked = Asked(stack)
     for transition in (INACTIVE, OFF):
         asked.begin()
@@ -274,7 +274,7 @@ def test_who_comes_later_gets_the_keyframes_that_are_kept(stack):
     assert 'kept are 4' in answered(asked.ask('1.2', stamps[-1]))[0].string_value
 
 
-def test_the_nodes_own_executor_answers_requests_and_ends_with_some_that_wait(ros, capfd):
+def test_node_executor_answers_requests_and_stops_while_some_wait(ros, capfd):
     backends = []
 
     def opener(config, *, cancelled):

@@ -98,7 +98,7 @@ def test_columns_of_an_answer_have_their_names():
                      'cov_uv': [6, 9], 'cov_vv': [7, 10], 'x': [11, 14], 'y': [12, 15], 'z': [13, 16], 'sigma_z': [17, 18]}
 
 
-def test_a_detection_threshold_that_is_set_while_the_node_runs_counts_for_keyframes(stack):
+def test_detection_threshold_set_at_runtime_applies_to_keyframes(stack):
     def opened(config, *, cancelled):
         return Opened(CountedBackend(config.engine_spec('fp32'), light(), threads=2), 'counted')
 

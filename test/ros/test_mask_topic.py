@@ -104,7 +104,7 @@ def written(folder, allowed) -> str:
     return str(path)
 
 
-def test_a_file_and_a_topic_hide_what_either_hides_and_the_topic_only_while_it_is_fresh(running, tmp_path):
+def test_mask_file_and_topic_combine_while_the_topic_is_fresh(running, tmp_path):
     run = running(mask_file=written(tmp_path, RIGHT[::2, ::2]))  # of the engine's size
     first, _ = run.frame()
     again, matches = run.frame()
@@ -152,7 +152,7 @@ def test_masks_of_file_and_topic_together_are_grown_by_the_margin(running, tmp_p
     assert np.count_nonzero(run.frame()[0]) == both[:24, 32:].size
 
 
-def test_a_margin_that_leaves_nothing_is_told_once_and_the_mask_counts_without(running):
+def test_mask_margin_that_leaves_nothing_is_logged_once_and_not_used(running):
     run = running(mask_margin=30)
     allowed = np.zeros(SIZE, np.uint8)
     allowed[40:60, 40:60] = 255

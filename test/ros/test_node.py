@@ -159,7 +159,7 @@ def test_compressed_transport_with_colour_and_garbage(running):
     wait_for(lambda: 'jpeg' in peer.figures().get('last error', '').lower())
 
 
-def test_only_the_newest_frame_waits_and_those_that_give_way_are_counted_and_never_deserialised(running, monkeypatch):
+def test_replaced_frames_are_counted_as_dropped_and_not_deserialized(running, monkeypatch):
     deserialised = []
     monkeypatch.setattr(subscription, 'deserialize_message',
                         lambda data, kind: deserialised.append(1) or deserialize_message(data, kind))
@@ -228,7 +228,7 @@ def test_two_sizes_in_turns_are_logged_once_and_not_with_each_image(running, cap
     assert log.count('tracks start anew: the image size changed') == 1
 
 
-def test_exhausted_device_memory_releases_the_backend_and_waits_for_another_activation(running):
+def test_exhausted_device_memory_deactivates_node_until_reactivated(running):
     peer = running().peer
     first_pair(peer)
     GatedBackend.failure = DeviceMemoryError('device memory is exhausted: 3 MiB are free')
@@ -323,7 +323,7 @@ def test_debug_image_is_drawn_only_while_somebody_subscribes(running):
     peer.node.destroy_subscription(watcher)
 
 
-def test_parameters_are_described_ranged_and_read_only_where_a_restart_is_needed(running):
+def test_parameters_have_descriptions_ranges_and_read_only_flags(running):
     peer = running().peer
     names = ['match_threshold', 'max_keypoints', 'reference', 'image_transport']
     found = peer.call(DescribeParameters, '/matcher/describe_parameters', DescribeParameters.Request(names=names)).descriptors
@@ -360,7 +360,7 @@ def test_bad_parameters_refuse_to_start_with_a_reason(parameters, words):
         MatcherNode(open_gated, parameter_overrides=as_parameters({**SMALL, **parameters}))
 
 
-def test_lifecycle_is_left_to_a_manager_without_autostart_and_the_backend_is_opened_again(running):
+def test_without_autostart_lifecycle_transitions_reopen_the_backend(running):
     run = running(autostart=False)
 
     def change(transition: int) -> bool:
@@ -391,7 +391,7 @@ def test_lifecycle_is_left_to_a_manager_without_autostart_and_the_backend_is_ope
 @pytest.mark.parametrize(('error', 'words'), [
     (EngineError('no engine: build one'), 'no engine: build one'),
     (ModuleNotFoundError("No module named 'spox'"), "ModuleNotFoundError: No module named 'spox'")])
-def test_a_backend_that_does_not_open_leaves_the_node_inactive_and_says_why(running, capfd, error, words):
+def test_backend_that_fails_to_open_leaves_node_inactive_with_reason(running, capfd, error, words):
     GatedBackend.refuse = error
     run = running()
     wait_for(lambda: run.peer.status() == (DiagnosticStatus.ERROR, words))
@@ -447,7 +447,7 @@ def test_the_node_answers_and_reports_while_the_backend_is_opened(running, capfd
     first_pair(run.peer)
 
 
-def test_a_frame_that_outlasts_the_deactivation_does_not_disturb_the_next_activation(running, monkeypatch):
+def test_frame_that_outlasts_deactivation_spares_the_next_activation(running, monkeypatch):
     monkeypatch.setattr(GatedBackend, 'cancel', lambda self: None)  # a run that cannot be cut short
     monkeypatch.setattr('lightglue_trt_ros.ros.matcher.node.STOP_S', 0.5)
     opened = GatedBackend.open_now

@@ -249,7 +249,7 @@ def test_the_transform_is_published_where_tf2_is_installed(stack, capfd):
     assert (transforms[0].transforms[0].header.frame_id, transforms[0].transforms[0].child_frame_id) == ('odom', 'camera')
 
 
-def test_a_calibration_of_another_size_than_the_images_is_refused_with_both_sizes(stack, capfd):
+def test_calibration_of_another_image_size_is_refused_with_both_sizes(stack, capfd):
     watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(12)))
     watcher.hear(info(size=(320, 240)), *map(cloud_of, truth[:5]))
     line = 'CameraInfo on /camera_info is for 320x240 pixels, the images have 640x480'
@@ -273,7 +273,7 @@ def test_the_calibration_of_another_camera_is_refused(stack):
     wait_for(lambda: watcher.messages)
 
 
-def test_another_calibration_begins_anew_where_the_last_pose_was_and_the_same_one_again_does_not(stack, capfd):
+def test_odometry_restarts_at_last_pose_only_if_calibration_changes(stack, capfd):
     watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(30)))
     watcher.hear(info(), *map(cloud_of, truth[:8]), info(), *map(cloud_of, truth[8:14]))
     wait_for(lambda: len(watcher.messages) >= 13)
@@ -285,7 +285,7 @@ def test_another_calibration_begins_anew_where_the_last_pose_was_and_the_same_on
     assert_continuous(watcher)
 
 
-def test_poses_go_on_where_clouds_change_between_stereo_and_mono_and_where_time_goes_back(stack, capfd):
+def test_poses_are_continuous_across_stereo_mono_and_time_going_back(stack, capfd):
     watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(40)))
     watcher.right_infos.publish(info(shift=BASELINE))
     watcher.hear(info(), *(cloud_of(step, right=STRAIGHT) for step in truth[:12]))
@@ -335,7 +335,7 @@ def test_lost_is_a_warning_and_it_begins_anew_within_ten_frames(stack, capfd):
     wait_for(lambda: watcher.status()[0] == DiagnosticStatus.OK)
 
 
-def test_lost_with_depth_publishes_nothing_and_goes_on_in_metres_from_the_last_pose(stack):
+def test_lost_odometry_is_silent_and_resumes_in_metres_with_depth(stack):
     watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(40)))
     watcher.hear(info(), *(cloud_of(step, depth=True) for step in truth[:12]))
     wait_for(lambda: len(watcher.messages) == 12)
@@ -361,7 +361,7 @@ def test_a_silent_matcher_is_told_in_the_diagnostics(stack):
     assert watcher.peer.reports[-1].status[0].name == 'odometry: poses'
 
 
-def test_without_a_camera_it_waits_with_one_line_and_bad_clouds_cost_nothing(stack, capfd):
+def test_without_camera_info_odometry_waits_and_drops_bad_clouds(stack, capfd):
     watcher = Watcher(stack, publish_tf=False)
     truth = list(steps(poses_of(10)))
     for step in truth[:3]:

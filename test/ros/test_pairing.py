@@ -100,7 +100,7 @@ def test_a_silent_camera_is_told_and_not_waited_for():
         assert (time.monotonic() - began < 0.02) == (number == SILENT)
 
 
-def test_the_first_frames_wait_also_when_many_came_before_the_first_right_image():
+def test_waits_for_first_right_image_after_many_unpaired_frames():
     """The node finds the topics of a camera that runs already one after the other."""
     pairing: Pairing[str] = Pairing(0.005, max_wait_s=0.5)
     for number in range(20):
@@ -141,7 +141,7 @@ def test_no_more_than_a_few_right_images_wait():
         assert all(len(held) <= 64 for held in vars(pairing).values() if hasattr(held, 'maxlen'))
 
 
-def test_it_waits_for_an_image_on_its_way_also_beyond_the_next_left_one_but_no_longer_than_it_may():
+def test_waits_for_partner_beyond_next_frame_but_not_past_max_wait():
     pairing: Pairing[str] = Pairing(0.005, max_wait_s=0.05)
     pairing.frame_came(1.0)
     threading.Timer(0.01, pairing.partner_came, (1.001, 'right')).start()
@@ -162,7 +162,7 @@ def test_it_waits_for_an_image_on_its_way_also_beyond_the_next_left_one_but_no_l
 
 
 @pytest.mark.parametrize('rate', [1, 3, 30])
-def test_a_frame_keeps_its_image_however_many_come_while_earlier_frames_are_processed(rate):
+def test_frame_keeps_its_partner_while_many_later_images_arrive(rate):
     """One frame is processed while 40 others come, and another waits in the slot meanwhile."""
     pairing: Pairing[tuple[float, bytes]] = Pairing(0.02)
 
@@ -228,7 +228,7 @@ def live(pairing: Pairing[float], arrivals: list[tuple[float, str, float]],
 
 @pytest.mark.slow
 @pytest.mark.parametrize(('rate', 'delay'), [(30, 0.155), (60, 0.09)])
-def test_images_that_come_many_periods_late_are_awaited_where_max_wait_s_allows_it(rate, delay):
+def test_partners_many_periods_late_are_awaited_within_max_wait_s(rate, delay):
     """The newest image is more than five periods older than the frame; a frame that took no wait would never get one."""
     pairing: Pairing[float] = Pairing(0.02, max_wait_s=0.5)
     paired, _, latency = live(pairing, cameras(rate, rate, delay, 2.0), 0.003)
@@ -302,7 +302,7 @@ def test_a_lost_image_costs_its_pair_alone_however_large_a_skew_is_allowed(max_s
     assert line.pairing.late == 0
 
 
-def test_no_image_of_another_time_is_taken_for_one_on_its_way_however_large_a_skew_is_allowed():
+def test_large_allowed_skew_still_waits_for_the_exact_partner():
     pairing: Pairing[float] = Pairing(0.5)
     for number in range(5):  # of which the pipeline takes the last one
         pairing.frame_came(number * PERIOD)
@@ -312,7 +312,7 @@ def test_no_image_of_another_time_is_taken_for_one_on_its_way_however_large_a_sk
     assert pairing.take(4 * PERIOD) == 4 * PERIOD
 
 
-def test_a_skew_of_more_than_half_the_time_between_images_is_told_as_that():
+def test_skew_above_half_the_image_period_is_reported_as_that():
     line = Timeline(0.5)
     line.play(*both(30, skew=1000.07))
     assert '+1000.070 s apart, half the time between images is 0.050 s: trigger both cameras' in line.pairing.problem
@@ -377,7 +377,7 @@ def test_nothing_of_before_is_left_when_time_starts_again(first):
         assert found == [None if (run, number) == (0, 3) else (run, number) for number in lefts]
 
 
-def test_a_left_image_of_before_that_is_taken_after_time_began_again_leaves_nothing():
+def test_stale_frame_taken_after_time_reset_does_not_block_its_stamp():
     pairing: Pairing[str] = Pairing(0.005)
     pairing.frame_came(5.0)
     pairing.frame_came(1.0)

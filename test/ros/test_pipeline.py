@@ -166,7 +166,7 @@ def test_a_question_is_refused_at_once_while_the_networks_open():
 @pytest.mark.parametrize(('error', 'words'), [
     (EngineError('no engine: build one'), 'no engine: build one'),
     (ModuleNotFoundError("No module named 'spox'"), "ModuleNotFoundError: No module named 'spox'")])
-def test_whatever_opening_raises_is_told_in_words(error, words):
+def test_error_while_opening_is_the_failure_and_the_last_error(error, words):
     def opener(config, *, cancelled):
         raise error
 
@@ -187,7 +187,7 @@ def test_exhausted_device_memory_ends_it_and_nothing_outlives_the_backend():
     assert run.pipeline.backend == 'none'
 
 
-def test_a_backend_that_fails_for_good_ends_it_and_one_that_recovers_does_not():
+def test_pipeline_ends_after_repeated_failures_unless_it_recovers():
     run = Run()
     for again in (0.0, 20.0):
         run.backend.failures = [EngineError('an illegal memory access was encountered')] * (MAX_FAILURES - 1)
@@ -209,7 +209,7 @@ def test_bad_frames_never_end_it():
     assert run.pipeline.stop(5)
 
 
-def test_one_that_is_left_behind_closes_its_own_backend_and_publishes_nothing_more():
+def test_abandoned_pipeline_closes_its_backend_and_publishes_nothing():
     counter = TrackCounter()
     first = Run(counter)
     first.feed(1.0)
@@ -257,7 +257,7 @@ def test_a_reset_that_is_asked_for_while_another_is_taken_is_not_lost(monkeypatc
     assert run.pipeline.stop(5)
 
 
-def test_only_the_newest_of_the_waiting_items_is_matched_and_the_others_are_counted():
+def test_newest_waiting_item_is_matched_and_others_count_as_dropped():
     run = Run()
     run.backend.gate.clear()
     run.input.offer(1.0)

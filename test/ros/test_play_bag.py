@@ -363,7 +363,7 @@ def test_depth_images_are_played_beside_the_images_they_are_registered_to(
     assert depth.infos[0].k.tolist() == images.infos[0].k.tolist()
 
 
-def test_whoever_subscribes_to_the_camera_info_of_depth_last_gets_the_first_one(
+def test_depth_camera_info_subscribed_last_misses_no_message(
         tmp_path: Path, listen: Callable[..., Listener], play: Callable[..., subprocess.Popen[str]]) -> None:
     for name, images in (('images', [image for _, image in frames(4)]), ('depth', [np.full((48, 64), 1000, np.uint16)] * 4)):
         (tmp_path / name).mkdir()

@@ -109,7 +109,7 @@ sys.exit(matcher.main())
 """
 
 
-def test_a_thread_that_is_left_behind_in_c_plus_plus_does_not_abort_the_process():
+def test_thread_left_behind_in_cpp_does_not_abort_the_process():
     process = launch_code(BUSY, '--ros-args', *LIGHT)
     while process.stdout.readline() not in ('busy\n', ''):
         pass
@@ -119,7 +119,7 @@ def test_a_thread_that_is_left_behind_in_c_plus_plus_does_not_abort_the_process(
     assert 'left behind' in log
 
 
-def test_simulated_time_without_a_clock_stops_neither_diagnostics_nor_signals(peer):
+def test_sim_time_without_clock_keeps_diagnostics_and_signals_working(peer):
     process = launch('cli.matcher', '--ros-args', *LIGHT, '-p', 'use_sim_time:=true')
     try:
         wait_for(lambda: 'no image on /image' in peer.status()[1], 30)

@@ -183,7 +183,7 @@ def test_cameras_that_cannot_be_used_are_told_and_mended_ones_are_taken(stack, c
 
 
 @pytest.mark.parametrize('channels', [5, 9])
-def test_an_estimator_reads_second_observations_where_there_is_a_right_image(stack, channels):
+def test_vins_estimator_reads_right_observations_where_images_exist(stack, channels):
     rig, views, focal = Rig(stack, tracks_format='vins', vins_channels=channels, max_tracks=60), wall_pairs(7), K[0, 0]
     estimator = Estimator(rig.peer)
     wait_for(lambda: rig.peer.node.count_publishers('/matcher/feature'))

@@ -62,7 +62,7 @@ def test_a_pixel_that_the_model_cannot_reach_is_no_track():
     assert found.pixels.tolist() == [[370, 250]]
 
 
-def test_an_id_goes_on_from_message_to_message_and_never_comes_back_after_a_gap():
+def test_track_id_persists_across_messages_and_is_new_after_a_gap():
     tracks = VinsTracks(10)
     points = [[100, 100], [300, 100], [500, 300]]
     first = dict(zip([7, 8, 9], ids_of(tracks.update(frame(1.0, [7, 8, 9], points), PINHOLE), points), strict=True))
@@ -78,7 +78,7 @@ def ids_of(found, points):
     return [int(found.ids[np.flatnonzero((found.pixels == point).all(axis=1))[0]]) for point in points]
 
 
-def test_velocity_is_since_the_last_frame_also_where_the_reference_is_an_older_keyframe():
+def test_velocity_is_since_last_frame_even_with_an_older_keyframe():
     tracks = VinsTracks(10)
     tracks.update(frame(1.1, [3], [[310, 200]], [[300, 200]], reference=1.0), PINHOLE)
     found = tracks.update(frame(1.2, [3], [[330, 200]], [[300, 200]], reference=1.0), PINHOLE)
@@ -108,7 +108,7 @@ def test_the_channels_of_both_estimators():
     assert not any(channels(found, 9)[name].any() for name in ('camera', 'gx', 'gy', 'gz'))
 
 
-def test_the_right_camera_sees_a_track_second_with_its_own_calibration_and_velocity():
+def test_right_observations_use_their_own_calibration_and_velocity():
     fisheye = Intrinsics(SIZE[1], SIZE[0], 0.5 * K + np.diag([0, 0, 0.5]), 'equidistant', np.asarray(FISHEYE))
     lefts = [[100, 100], [300, 100], [500, 300]]
     nothing = [np.nan, np.nan]
@@ -143,7 +143,7 @@ def test_a_frame_without_matches_is_an_empty_message():
 
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**16), amount=st.integers(0, 600), count=st.integers(1, 300))
-def test_as_many_as_allowed_are_chosen_and_no_cell_has_two_while_another_has_none(seed, amount, count):
+def test_bucketing_selects_the_allowed_count_evenly_over_cells(seed, amount, count):
     rng = np.random.default_rng(seed)
     pixels = (rng.random((amount, 2)) ** 3 * (SIZE[1], SIZE[0])).astype(np.float32)  # crowded in a corner
     lengths = rng.integers(2, 9, amount).astype(np.uint32)

@@ -68,7 +68,7 @@ def test_points_move_by_their_parallax_and_what_is_hidden_is_not_visible(folder)
     assert visible.tolist() == [[True, True, False], [True, True, False]]  # the last leaves the first view
 
 
-def test_a_point_shows_the_same_in_both_views_however_they_are_turned_and_mirrored(folder):
+def test_corresponding_pixels_of_rotated_mirrored_views_look_alike(folder):
     rendered = scenes(folder)
     rendered.random.generator.manual_seed(4)
     views = rendered._views(torch.tensor([0, 1, 0, 1, 1, 2, 2, 2]), rendered._motion(4))
@@ -92,7 +92,7 @@ def test_pairs_are_those_of_a_cluster_that_see_each_other(tmp_path, folder):
         scenes(pack(tmp_path / 'apart', [0.0, 40.0]))
 
 
-def test_a_view_of_nothing_is_far_away_and_a_pair_without_overlap_has_no_matches(tmp_path, folder):
+def test_empty_view_is_far_and_pair_without_overlap_has_no_matches(tmp_path, folder):
     unseen = load_views(pack(tmp_path / 'unseen', [0.0, 0.3], unseen=True))
     assert (unseen.depths == FAR).all()
     rendered = scenes(folder)

@@ -41,7 +41,7 @@ def gray(pairs: int, *levels: float) -> torch.Tensor:
 
 
 @pytest.mark.parametrize('kind', [kind for _, kind in KINDS if kind.__name__ not in OF_THE_LINK], ids=lambda kind: kind.__name__)
-def test_a_pattern_is_the_same_in_both_views_of_a_pair_and_another_one_in_the_next(kind, photographs):
+def test_static_pattern_is_shared_by_a_pair_and_differs_in_the_next(kind, photographs):
     random = Random(7, torch.device('cpu'))
     images, _ = kind(random, gray(8, 0.5, 0.5), photographs)
     smooth = torch.nn.functional.avg_pool2d(images, 4)[:, 0]
@@ -49,7 +49,7 @@ def test_a_pattern_is_the_same_in_both_views_of_a_pair_and_another_one_in_the_ne
     assert same < 0.5 * others
 
 
-def test_a_share_of_the_pairs_has_something_and_the_others_stay_as_they_were(photographs):
+def test_static_pattern_covers_a_share_of_pairs_and_spares_the_rest(photographs):
     plain = gray(200, 0.4, 0.6)
     images, foreign = stand(Random(1, torch.device('cpu')), plain, photographs, 0.3)
     touched = ((images != (plain * 255).round() / 255).flatten(1).any(1)).reshape(2, 200).any(0)
@@ -70,7 +70,7 @@ def test_blocks_are_those_of_a_real_jpeg(quality):
     assert np.abs(ours - real).mean() < 0.1 * error
 
 
-def test_before_a_standing_camera_every_point_has_its_partner_at_its_own_pixel_also_one_of_what_hides_the_scene(photographs):
+def test_standing_camera_pairs_every_point_with_its_own_pixel(photographs):
     views = Scenes(photographs, HEIGHT, WIDTH, seed=3, standing=1.0, still=1.0).draw(16)
     points = torch.rand(32, 50, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([WIDTH - 1.0, HEIGHT - 1.0])
     transferred, visible = views.transfer(points)
@@ -85,7 +85,7 @@ def test_a_share_of_the_cameras_stands_and_no_other_pair_is_the_same_view(photog
     assert 25 < alike.sum() < 55
 
 
-def test_a_point_of_what_hides_the_scene_has_no_partner_and_no_keypoint_belongs_there(views):
+def test_points_on_foreign_structure_have_no_partner_and_no_keypoint(views):
     assert 0.01 < views.foreign.float().mean() < 0.5
     chosen = [row for row, foreign in enumerate(views.foreign) if foreign.sum() > 300]
     every = torch.full((len(views.images), 40, 2), 5.0)
@@ -105,7 +105,7 @@ def test_a_point_of_what_hides_the_scene_has_no_partner_and_no_keypoint_belongs_
     assert (scores.grad.flatten(1)[chosen].amax(1) > 0).all()  # the score falls
 
 
-def test_imitation_asks_no_keypoint_and_no_descriptor_where_the_scene_is_hidden():
+def test_imitation_loss_wants_no_keypoint_where_scene_is_hidden():
     generator = torch.Generator().manual_seed(0)
     wide, descriptors = torch.randn(1, 65, 2, 3, generator=generator), torch.randn(1, 8, 2, 3, generator=generator)
     foreign = torch.zeros(1, 16, 24, dtype=torch.bool)

@@ -120,7 +120,7 @@ def test_pairs_of_views_come_nearer_each_other_with_ease():
     assert moved(3.0) < 0.7 * moved(1.0)
 
 
-def test_cameras_are_farther_apart_with_reach_and_homographies_of_one_photograph_stay():
+def test_reach_moves_cameras_apart_and_leaves_homographies_unchanged():
     near, far = (draw_geometry(Random(1, torch.device('cpu')), 400, 48, 64, 600, 800, ease=2.0, reach=reach).across[:400, 0]
                  for reach in (1.0, 2.0))
     flat = (near == far).all(-1).all(-1)
@@ -188,7 +188,7 @@ def test_the_assignments_loss_is_that_of_the_dense_assignment():
     assert torch.equal(matches[:2], torch.where(best.exp() > 0.1, index, -1))
 
 
-def test_earlier_layers_answer_as_the_last_one_where_the_ground_truth_asks_nothing():
+def test_early_layer_targets_follow_last_layer_without_ground_truth():
     partners = torch.tensor([[1, -1, -1, -1], [-1, 0, -1, -1]])
     alone = torch.tensor([[False, True, False, False], [False, False, False, False]])
     last = torch.tensor([[0, 1, 2, 3], [0, -1, 2, 0]])  # points 2 match each other, points 3 do not choose each other
@@ -239,7 +239,7 @@ def test_a_deep_matchers_answer_as_the_ground_truth_gives_the_same_loss():
     assert distillation_loss(similarity, logits, own) < distillation_loss(similarity + 1.5 * torch.eye(5), logits - 1, own)
 
 
-def test_a_shallow_matcher_learns_the_deep_ones_answer_without_a_ground_truth():
+def test_shallow_matcher_learns_from_deep_one_without_ground_truth():
     torch.manual_seed(0)
     deep = LightGlue(width=64, layers=3, descriptor=32).requires_grad_(False)
     positions, described = torch.rand(4, 16, 2), torch.randn(4, 16, 32)
@@ -280,7 +280,7 @@ def test_corners_are_those_of_boxes_whichever_way_up():
     assert corner_scores(torch.full((1, 64, 64), 90, dtype=torch.uint8)).max() == 0
 
 
-def test_the_teacher_finds_the_same_in_a_turned_photograph_where_aliked_does_not():
+def test_teacher_repeats_keypoints_under_rotation_unlike_aliked():
     teacher = Teacher(torch.device('cpu'))
     photograph = torch.from_numpy(drawings(1, 4))[:, :320, :480]
     turned = photograph.rot90(1, (1, 2))
@@ -314,7 +314,7 @@ def test_keypoints_and_descriptors_are_those_of_the_packages_graph(stem):
     np.testing.assert_allclose(sample_descriptors(dense, pixels.float())[0], descriptors, atol=1e-3)
 
 
-def test_before_its_first_layer_a_matcher_begins_with_cosines_and_learns_who_has_a_partner():
+def test_descriptor_assignment_starts_as_cosine_learns_matchability():
     torch.manual_seed(0)
     network = LightGlue(width=64, layers=1, descriptor=32)
     described = torch.nn.functional.normalize(torch.randn(2, 8, 32), dim=-1)
@@ -514,7 +514,7 @@ def test_an_extractor_has_the_widths_that_were_asked_for(folder, tmp_path):
     assert [len(tensors[f'conv{name}.bias']) for name in ('1b', '2b', '3b', '4b', 'Da')] == [8, 8, 16, 16, 24]
 
 
-def test_a_stem_replaces_the_first_kernels_of_a_model_that_is_trained_further(folder, tmp_path):
+def test_stem_replaces_first_convolutions_when_training_continues(folder, tmp_path):
     words = ['--photographs', str(folder), '--drawings', '0', '--toy', '--steps', '1', '--networks', 'extractor']
     widths = ['--widths', '8,8,16,16,24']
     assert main([*words, *widths, '--out', str(tmp_path / 'whole')]) == 0

@@ -21,7 +21,7 @@ except OSError:
 '''
 
 
-def test_a_file_that_cannot_be_written_whole_leaves_the_one_before_and_nothing_else(tmp_path):
+def test_failed_write_keeps_the_previous_file_and_leaves_no_other(tmp_path):
     path = tmp_path / 'weights'
     path.write_bytes(b'before')
     assert subprocess.run([sys.executable, '-c', LIMITED, path]).returncode == 3
