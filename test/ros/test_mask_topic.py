@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import os
+from contextlib import ExitStack, contextmanager
 
 import cv2
 import numpy as np
@@ -53,7 +54,7 @@ class Run(SpunMatcher):
 
         arguments = ['--ros-args', *(word for rule in remapped for word in ('-r', rule))] if remapped else None
         super().__init__(MatcherNode(opened, parameter_overrides=as_parameters({**SMALL, **parameters}), cli_args=arguments))
-        self._log, self._lines, self.time = log, list[str](), 10 * SECOND
+        self._log, self.time = log, 10 * SECOND
         sensor = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
         topic = next((rule.removeprefix('mask:=') for rule in remapped), '/mask')
         self.publisher = self.peer.node.create_publisher(Image, topic, sensor)
@@ -77,8 +78,8 @@ class Run(SpunMatcher):
 
     def said(self, about: str) -> list[str]:
         """Lines of the log with these words."""
-        self._lines += [line.partition(']: ')[2] or line for line in self._log.readouterr().err.splitlines()]
-        return [line for line in self._lines if about in line]
+        whole = self._log.read_text().rpartition('\n')[0].splitlines()
+        return [words for line in whole if about in (words := line.partition(']: ')[2] or line)]
 
     def figures(self) -> str:
         count = len(self.peer.reports)
@@ -86,12 +87,26 @@ class Run(SpunMatcher):
         return self.peer.figures().get('masked', '')
 
 
+@contextmanager
+def standard_error_in(path):
+    """What goes to standard error, in a file. Unlike with capfd, nothing is lost that is written while a test reads it."""
+    error = os.dup(2)
+    with path.open('ab') as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield
+        finally:
+            os.dup2(error, 2)
+            os.close(error)
+
+
 @pytest.fixture
-def running(capfd):
+def running(tmp_path):
     """A function that starts a node with these remappings and parameters."""
     with ExitStack() as stack:
         def start(*remapped, **parameters) -> Run:
-            run = Run(capfd, remapped, **parameters)
+            stack.enter_context(standard_error_in(log := tmp_path / 'log.txt'))  # pytest sets its own before
+            run = Run(log, remapped, **parameters)
             stack.callback(run.close)
             return run
 
