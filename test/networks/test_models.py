@@ -94,8 +94,8 @@ def test_magicleap_that_was_not_fetched_says_how_and_has_its_identity_all_the_sa
     monkeypatch.setenv('LIGHTGLUE_TRT_CACHE', str(tmp_path))
     with pytest.raises(WeightsError, match='ros2 run lightglue_trt_ros fetch_weights magicleap'):
         load_model('magicleap')
-    checksums = [each.sha256 for each in sources_of('magicleap')]
-    assert identify_model('magicleap') == ModelIdentity('magicleap', *checksums, 'magicleap')
+    extractor, matcher = (each.sha256 for each in sources_of('magicleap'))
+    assert identify_model('magicleap') == ModelIdentity('magicleap', extractor, matcher, 'magicleap')
 
 
 def test_a_folder_of_ones_own_is_a_pair_under_the_name_in_its_files(mine, monkeypatch):
