@@ -12,6 +12,7 @@ import tempfile
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.domains import claim_domain
@@ -146,7 +147,7 @@ def shared_data() -> Path:
 
 
 @pytest.fixture(scope='module')
-def ros():
+def ros() -> Iterator[None]:
     """A context of rclpy for the module's tests."""
     import rclpy
     rclpy.init()
@@ -155,7 +156,7 @@ def ros():
 
 
 @pytest.fixture
-def stack():
+def stack() -> Iterator[contextlib.ExitStack]:
     """What ends with the test, before a context of rclpy of its own."""
     import rclpy
     rclpy.init()
@@ -165,7 +166,7 @@ def stack():
 
 
 @pytest.fixture
-def peer(stack):
+def peer(stack: contextlib.ExitStack) -> Any:
     """A participant for each test: a second try does not meet what Fast DDS kept of all the processes before it."""
     from support.ros_helpers import Peer
     peer = Peer()

@@ -88,7 +88,7 @@ def main(words: list[str]) -> int:
     """The exit code: 0 where each mutant was killed, but for those that are explained."""
     os.nice(5)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # the tests must not inherit what a shell's background jobs ignore
-    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[attr-defined]
+    sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]
     chosen = [each for each in mutants() if not words or any(word in f'{each.file} {each.breaks}' for word in words)]
     if not chosen:
         sys.exit(f'no mutant of test/mutants.yaml has {" or ".join(words)} in its file or description')

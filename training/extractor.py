@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -95,7 +96,7 @@ class _Step:
         self.scenes, self.group, self.settings = scenes, group, settings
         compiled = torch.compile if group.on_gpu else _as_it_is
         self.network = group.shared(compiled(network))
-        self.imitated = None
+        self.imitated: nn.Module | None = None
         if wide is not None:
             self.imitated = compiled(FoldedSuperPoint(wide).to(group.device, memory_format=torch.channels_last))
         self.targets, self.local_maxima = compiled(detector_targets), compiled(suppress_non_maxima)
@@ -121,18 +122,20 @@ class _Step:
                 + ramp * (settings.placement_weight * placement + settings.reliability_weight * reliability))
         seen = returns.visible.sum().clamp_min(1)
         if self.imitated is not None:
-            loss = loss + settings.imitation_weight * imitation_loss(logits, descriptors, *self._wide(views.plain), views.foreign)
+            wide = self._wide(self.imitated, views.plain)
+            loss = loss + settings.imitation_weight * imitation_loss(logits, descriptors, wide[0], wide[1], views.foreign)
         return {'loss': loss, 'detector': detector, 'placement': placement, 'descriptor': descriptor, 'reliability': reliability,
                 'repeatability': returns.same.sum() / seen, 'distinct': (returns.same & distinct).sum() / seen,
                 'error': (returns.distance * returns.same).sum() / returns.same.sum().clamp_min(1), 'scale': scale}
 
     @torch.no_grad()
-    def _wide(self, plain: Tensor) -> tuple[Tensor, Tensor]:
+    def _wide(self, network: nn.Module, plain: Tensor) -> tuple[Tensor, Tensor]:
         """What the wide network says of the same without what stands still in the images."""
         images = plain.to(memory_format=torch.channels_last)
         with self.group.mixed_precision():
-            return self.imitated(images)
+            logits, descriptors = network(images)
+        return logits, descriptors
 
 
-def _as_it_is(module):  # type: ignore[no-untyped-def]
+def _as_it_is(module: Any) -> Any:
     return module

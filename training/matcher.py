@@ -72,14 +72,15 @@ def train_matcher(photographs: NDArray[np.uint8], folder: Path, group: Processes
     ], lr=settings.learning_rate, weight_decay=1e-3, fused=group.on_gpu)
     run = Run('matcher', folder, group, schedule, network, optimizer, log_every)
     scene = scene_seed(seed, group.rank, schedule.step)
-    scenes: Scenes | MixedScenes = Scenes(
+    planes = Scenes(
         torch.from_numpy(photographs).to(group.device), settings.height, settings.width, scene, ease=settings.ease,
         reach=settings.reach, standing=settings.standing, still=settings.still)
+    scenes: Scenes | MixedScenes = planes
     if sources.views is not None:
         rendered = RenderedScenes(load_views(sources.views), settings.height, settings.width, scene, group.device,
                                   settings.standing)
         group.say(f'{len(rendered.images)} rendered views, {len(rendered.pairs)} pairs of them')
-        scenes = MixedScenes(scenes, rendered, settings.rendered)
+        scenes = MixedScenes(planes, rendered, settings.rendered)
     extractor = FoldedSuperPoint(tensors).to(group.device, memory_format=torch.channels_last)
     done = run.train(_Step(network, extractor, scenes, group, settings, deep))
     if done and group.first:
@@ -93,7 +94,8 @@ def _matcher(path: Path) -> LightGlue:
     state, descriptor = tensors['input_proj.weight'].shape
     network = LightGlue(state, sum(name.endswith('.final_proj.bias') for name in tensors), descriptor)
     load_tensors(network, with_descriptor_assignment(network.state_dict(), tensors), path)
-    return network.requires_grad_(False)
+    network.requires_grad_(False)
+    return network
 
 
 class _Step:

@@ -101,4 +101,5 @@ def _drawing(random: np.random.Generator) -> Image:
             cv2.fillPoly(image, [(corners @ axes + centre).astype(np.int32)], shade, cv2.LINE_AA)
     grain = cv2.GaussianBlur(random.normal(0, 1, (HEIGHT, WIDTH)).astype(np.float32), (0, 0), float(random.uniform(0.7, 3)))
     soft = cv2.GaussianBlur(image, (0, 0), float(random.uniform(0.5, 1.2))).astype(np.float32)
-    return np.clip(soft + grain * random.uniform(0, 8), 0, 255).astype(np.uint8)
+    drawn: Image = np.clip(soft + grain * random.uniform(0, 8), 0, 255).astype(np.uint8)
+    return drawn

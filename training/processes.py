@@ -44,7 +44,7 @@ class Processes:
             return value
         tensor = torch.tensor(value, device=self.device)
         dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
-        return tensor.item()
+        return float(tensor)
 
     def wait(self) -> None:
         """For all processes."""

@@ -17,9 +17,8 @@ from support.emulated_device import EmulatedGpu
 from support.networks import SMALL, extract, light, matcher_feed, moved, ours, photo, session
 from support.on_host import assign_on_host
 
-from lightglue_trt_ros.backends.cuda import KERNELS, Cuda
+from lightglue_trt_ros.backends.cuda import KERNELS, LANES, THREADS, Cuda
 from lightglue_trt_ros.backends.gpu_lightglue import GpuAssignment
-from lightglue_trt_ros.backends.gpu_refinement import LANES, THREADS
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import EARLY_MATCH_SCORE, EarlyExits
 from lightglue_trt_ros.networks import lightglue

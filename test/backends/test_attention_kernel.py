@@ -181,8 +181,8 @@ def test_nothing_is_read_behind_the_arrays(cross):
     """Where memory ends with them: a fault here ends the process."""
     inputs = {name: before_a_guard(values) for name, values in random_inputs(66, 1, cross=cross).items()}
     attended = before_a_guard(np.zeros((2, 66, 2 * HEAD_DIM), np.float16))
-    attention = GpuAttention(ThreadedCuda(), 66, HEAD_DIM)
-    (attention.enqueue_cross if cross else attention.enqueue_self)(*inputs.values(), attended)
+    attention, arguments = GpuAttention(ThreadedCuda(), 66, HEAD_DIM), [*inputs.values(), attended]
+    (attention.enqueue_cross if cross else attention.enqueue_self)(*arguments)
     assert np.all(np.isfinite(attended))
 
 

@@ -14,6 +14,7 @@ import pytest
 
 from lightglue_trt_ros.backends import cuda, tensorrt
 from lightglue_trt_ros.backends.gpu_selection import map_strides
+from lightglue_trt_ros.backends.tensorrt_engines import StagedMatcher
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.utils.errors import DeviceMemoryError, EngineError
@@ -35,7 +36,7 @@ class Held(SimpleNamespace):
         super().__init__(**methods)
         Held.living.add(self)
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # type: ignore[override]  # for the set
         return id(self)
 
 
@@ -116,7 +117,7 @@ def opened(monkeypatch):
     """A function that opens a backend whose allocation of that number fails."""
     Held.living = weakref.WeakSet()
     monkeypatch.setattr(tensorrt, 'Cuda', FakeCuda)
-    monkeypatch.setattr(tensorrt.StagedMatcher, 'enqueue', lambda self, pair, first, last: None)
+    monkeypatch.setattr(StagedMatcher, 'enqueue', lambda self, pair, first, last: None)
 
     def make(fails_at=10**9):
         monkeypatch.setattr(FakeCuda, 'fails_at', fails_at)

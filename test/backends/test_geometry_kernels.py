@@ -103,7 +103,7 @@ def pair(seed: int, size: tuple[int, int] = (480, 640), *, matched: int = 180, s
     is_searched = np.isin(np.arange(2 * COUNT), wanted)
     scores = np.where(matches >= 0, rng.uniform(0.1, 1, COUNT), 0)
     return Pair(size, *(np.ascontiguousarray(each, np.float32) if each.dtype == np.float64 else each for each in (
-        seen, is_searched, keypoints, matches, scores, there, covariances.reshape(-1, 4)[:, [0, 1, 3]])), camera)
+        seen, is_searched, keypoints, matches, scores, there, covariances.reshape(-1, 4)[:, [0, 1, 3]])), camera=camera)
 
 
 def assert_same(found: Correspondences | None, expected: Correspondences) -> None:

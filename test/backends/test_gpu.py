@@ -210,7 +210,7 @@ def test_matches_are_equal_with_and_without_cuda_graphs(engines):
         backend = TensorRTBackend(open_tensorrt(), spec, EXITS, plans, 'test', cuda_graphs=graphs)
         print(backend.description)
         features = [backend.extract(image) for image in frames(2)]
-        found.append((features[0].keypoints.copy(), backend.match(*features, Thresholds())))
+        found.append((features[0].keypoints.copy(), backend.match(features[0], features[1], Thresholds())))
         del features
         backend.close()
     np.testing.assert_array_equal(found[0][0], found[1][0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
 import gc
 import hashlib
@@ -89,7 +90,7 @@ def test_matches_are_returned_refined_as_on_the_host(backend, gpu, size):
         rows = np.flatnonzero(found.indices >= 0)
         unit = max(size[0] / ENGINE[0], size[1] / ENGINE[1])
         lost = np.setdiff1d(np.arange(len(points)), rows)
-        refined = refine_points(*(Pyramid(image, unit) for image in images), points[[*rows, *lost]],
+        refined = refine_points(Pyramid(images[0], unit), Pyramid(images[1], unit), points[[*rows, *lost]],
                                 points_of(current, size)[found.indices[rows]])
         expected, others = (refined.take(part) for part in np.split(np.arange(len(points)), [len(rows)]))
         assert len(rows) > 60
@@ -155,7 +156,7 @@ def test_easy_frame_matches_before_first_layer_as_on_the_host(backend, on_host, 
 @pytest.mark.parametrize('elsewhere', [False, True], ids=['own thread', 'another thread'])
 def test_unclosed_backend_is_closed_at_exit_only_by_its_own_thread(plans, gpu, monkeypatch, elsewhere):
     at_exit = []
-    monkeypatch.setattr(tensorrt.atexit, 'register', at_exit.append)
+    monkeypatch.setattr(atexit, 'register', at_exit.append)
     left = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, EARLY_EXITS, plans, 'emulated')
     try:
         if elsewhere:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import cv2
 import numpy as np
@@ -11,8 +12,8 @@ from support.emulated_kernels import run
 from support.networks import moved, photo
 
 from lightglue_trt_eval.demo.flight import Flight
-from lightglue_trt_ros.backends.cuda import KERNELS
-from lightglue_trt_ros.backends.gpu_refinement import LANES, SOURCES_BYTES, THREADS, WARPS, settings_of
+from lightglue_trt_ros.backends.cuda import KERNELS, LANES, THREADS, WARPS
+from lightglue_trt_ros.backends.gpu_refinement import SOURCES_BYTES, settings_of
 from lightglue_trt_ros.core.geometry import resize_gray, resize_taps, to_original
 from lightglue_trt_ros.core.refinement import COARSE, FINE, UNREFINED_PX, Pyramid, Refined, refine_points
 from lightglue_trt_ros.core.refinement.patches import SOURCES
@@ -35,19 +36,19 @@ def levels_of(image: np.ndarray, count: int) -> tuple[np.ndarray, list[np.ndarra
     return resized, levels
 
 
-def place(reference: list[np.ndarray], current: list[np.ndarray], points: np.ndarray, keypoints: np.ndarray,
-          matches: np.ndarray, searched: np.ndarray | None = None) -> Refined:
+def place(levels: Sequence[list[np.ndarray]], points: np.ndarray, keypoints: np.ndarray, matches: np.ndarray,
+          searched: np.ndarray | None = None) -> Refined:
     """By the kernels: points (K + C, 2) of the reference in its pixels, keypoints (K, 2) in the engine's, matches (K,).
 
-    Unmatched points are `searched` (K + C,), all of them without it.
+    `levels` are the reference's and the current image's. Unmatched points are `searched` (K + C,), all of them without it.
     """
-    (height, width), count, sources = reference[0].shape, len(matches), np.zeros(SOURCES_BYTES, np.uint8)
+    (height, width), count, sources = levels[0][0].shape, len(matches), np.zeros(SOURCES_BYTES, np.uint8)
     settings = settings_of((height, width), ENGINE)
-    images = (np.concatenate([level.ravel() for level in levels]) for levels in (reference, current))
+    images = (np.concatenate([level.ravel() for level in of_one]) for of_one in levels)
     found, covariances = (np.zeros((len(points), columns), np.float32) for columns in (2, 3))
     run('choose_sources', settings, points, keypoints, matches, count, sources)
     wanted = np.ones(len(points), np.uint8) if searched is None else searched.astype(np.uint8)
-    run('refine', settings, sources, *images, height, width, len(reference), points, wanted, len(points), keypoints, matches, count,
+    run('refine', settings, sources, *images, height, width, len(levels[0]), points, wanted, len(points), keypoints, matches, count,
         found, covariances)
     a, b, d = covariances.T
     return Refined(found, np.stack([a, b, b, d], axis=1).reshape(-1, 2, 2))
@@ -82,8 +83,8 @@ def assert_agreement(pair, points, keypoints, matches) -> None:
     carried = np.random.default_rng(0).uniform(40, np.array(size[::-1]) - 40, (100, 2)).astype(np.float32)
     points = np.concatenate([points, carried])
     lost = np.append(np.flatnonzero(np.any(points[:len(matches)] > 0, axis=1) & (matches < 0)), len(matches) + np.arange(100))
-    found = place(*levels, points, keypoints, matches)
-    refined = refine_points(*pyramids, points[[*rows, *lost]], to_original(keypoints, ENGINE, size)[matches[rows]])
+    found = place(levels, points, keypoints, matches)
+    refined = refine_points(pyramids[0], pyramids[1], points[[*rows, *lost]], to_original(keypoints, ENGINE, size)[matches[rows]])
     order = np.arange(len(rows) + len(lost))
     for where, there, share in ((rows, refined.take(order[:len(rows)]), 0.99), (lost, refined.take(order[len(rows):]), 0.97)):
         assert len(where)
@@ -126,11 +127,11 @@ def test_points_of_the_flight_are_refined_as_on_the_host():
 def test_rows_without_a_match_say_nothing():
     pair, points, keypoints, matches = scene('coffee', (240, 320), 3, 1.02, 200)
     levels = [levels_of(image, 2)[1] for image in pair]
-    first = place(*levels, points, keypoints, matches)
+    first = place(levels, points, keypoints, matches)
     rows, others = np.flatnonzero(matches >= 0), np.flatnonzero(matches < 0)
     points[others] = np.random.default_rng(0).uniform(-1e4, 1e4, (len(others), 2))
     keypoints[np.setdiff1d(np.arange(len(points)), matches[rows])] = -1e4
-    again = place(*levels, points, keypoints, matches)
+    again = place(levels, points, keypoints, matches)
     for one, other in zip(first, again, strict=True):
         np.testing.assert_array_equal(one[rows], other[rows])
 
@@ -139,7 +140,7 @@ def test_rows_without_a_match_are_left_alone_where_they_are_not_searched():
     pair, points, keypoints, matches = scene('coffee', (240, 320), 3, 1.02, 200)
     levels = [levels_of(image, 2)[1] for image in pair]
     searched = np.random.default_rng(0).random(len(points)) < 0.5
-    found, everything = place(*levels, points, keypoints, matches, searched), place(*levels, points, keypoints, matches)
+    found, everything = place(levels, points, keypoints, matches, searched), place(levels, points, keypoints, matches)
     left = (matches < 0) & ~searched
     assert 0 < left.sum() < np.sum(matches < 0)
     for some, all_of_them in zip(found, everything, strict=True):
@@ -154,7 +155,7 @@ def test_frames_without_texture_and_hardly_a_match_give_numbers(gray, matched):
     points = np.random.default_rng(0).uniform(0, 240, (COUNT, 2)).astype(np.float32)
     matches = np.full(len(points), -1, np.int32)
     matches[:matched] = np.arange(matched)
-    found = place(levels, levels, points, points, matches)
+    found = place([levels, levels], points, points, matches)
     assert all(np.isfinite(values).all() for values in found)
     assert (np.linalg.eigvalsh(found.covariances[:matched]) > 1).all(), 'hardly known'
 
@@ -168,7 +169,7 @@ def test_a_row_that_is_not_finite_poisons_no_other():
     seen[matches[rows[7::20]]] = np.inf
     fewer[rows[::20]] = fewer[rows[7::20]] = -1
     left = np.flatnonzero(fewer >= 0)
-    expected, found = place(*levels, points, keypoints, fewer), place(*levels, hostile, seen, matches)
+    expected, found = place(levels, points, keypoints, fewer), place(levels, hostile, seen, matches)
     for one, other in zip(expected, found, strict=True):
         np.testing.assert_array_equal(one[left], other[left])
         assert np.isfinite(other).all()
@@ -182,15 +183,16 @@ def test_ramps_without_noise_give_numbers_as_on_the_host():
     keypoints, matches = ((points + 0.5) / 2 - 0.5).astype(np.float32), np.arange(COUNT, dtype=np.int32)
     for shading in (u / 4, (u + 2 * v) / 8, u / 4 + np.sin(v / 50)):
         pair = textured, np.clip(shading, 0, 255).astype(np.uint8)
-        found = place(*(levels_of(image, 3)[1] for image in pair), points, keypoints, matches)
+        found = place([levels_of(image, 3)[1] for image in pair], points, keypoints, matches)
         assert all(np.isfinite(values).all() for values in found)
-        assert all(np.isfinite(values).all() for values in refine_points(*(Pyramid(image, 2.0) for image in pair), points, points))
+        refined = refine_points(Pyramid(pair[0], 2.0), Pyramid(pair[1], 2.0), points, points)
+        assert all(np.isfinite(values).all() for values in refined)
 
 
 def test_a_black_frame_has_nothing_of_the_patches():
     (image, _), points, keypoints, matches = scene('coffee', (240, 320), 3, 1.02, 200)
     rows = matches >= 0
-    found = place(*(levels_of(each, 2)[1] for each in (image, np.zeros_like(image))), points, keypoints, matches)
+    found = place([levels_of(each, 2)[1] for each in (image, np.zeros_like(image))], points, keypoints, matches)
     np.testing.assert_allclose(found.points[np.flatnonzero(rows)], keypoints[matches[rows]], atol=1e-3)
     unknown = np.broadcast_to(UNREFINED_PX**2 * np.eye(2), (rows.sum(), 2, 2))
     np.testing.assert_allclose(found.covariances[np.flatnonzero(rows)], unknown, rtol=1e-3, atol=1e-5)

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from functools import cache
 from types import SimpleNamespace
+from typing import Any
 
 import cv2
 import numpy as np
@@ -21,9 +22,10 @@ from support.on_host import scores_on_host, select_on_host
 
 from lightglue_trt_ros.backends import gpu_selection
 from lightglue_trt_ros.backends.cuda import KERNELS, Cuda
-from lightglue_trt_ros.backends.gpu_selection import BORDER, GpuSelection
+from lightglue_trt_ros.backends.gpu_selection import GpuSelection
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.networks import superpoint as graphs
+from lightglue_trt_ros.networks.architecture import BORDER
 from lightglue_trt_ros.networks.superpoint import superpoint, superpoint_maps
 from lightglue_trt_ros.utils.errors import EngineError
 
@@ -171,7 +173,7 @@ SHAPES = [  # height and width in cells, with any remainder of a tile's four; ke
 @example(shape=(60, 80, 1000, 8), logits='flat', mask='noise', dtype=np.float32, seed=0, channels_last=False)
 @example(shape=(8, 8, 196, 8), logits='noise', mask='noise', dtype=np.float32, seed=0, channels_last=False)
 def test_keypoints_are_those_of_the_graph(shape, logits, mask, dtype, seed, channels_last):
-    height, width, count, channels = 8 * shape[0], 8 * shape[1], *shape[2:]
+    (height, width), (count, channels) = (8 * shape[0], 8 * shape[1]), shape[2:]
     inputs = random_inputs(height, width, logits, mask, dtype, channels, seed)
     rows = assert_agreement(*inputs, spec_of(height, width, count), channels_last=channels_last)
     assert rows.any() or mask != 'everything' or logits == 'nowhere'
@@ -183,7 +185,7 @@ def test_a_thread_for_each_of_the_gpu_s_finds_the_same_keypoints(count, logits, 
     logits, dense, mask = random_inputs(64, 72, logits, mask, dtype, 40, 0)
     spec = EngineSpec(64, 72, count)
     expected = by_kernels(logits, dense, mask, spec)
-    threaded = GpuSelection(ThreadedCuda(), spec, 40, dtype, logits.shape, dense.shape)
+    threaded: Any = GpuSelection(ThreadedCuda(), spec, 40, dtype, logits.shape, dense.shape)
     for _ in range(2):
         found = [np.full(each.shape, 77, each.dtype) for each in expected[:3]]
         threaded.enqueue(logits, dense, mask, *found)

@@ -37,7 +37,7 @@ from lightglue_trt_ros.core.refinement import Pyramid, Refined, refine_points
 from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
 from lightglue_trt_ros.core.types import HostFeatures
 from lightglue_trt_ros.datasets.sequence import RIGHT_TOPIC
-from lightglue_trt_ros.engines import build, selection
+from lightglue_trt_ros.engines import selection
 from lightglue_trt_ros.engines.engine_store import drafting, open_artifact
 from lightglue_trt_ros.engines.gpu_info import Machine
 from lightglue_trt_ros.engines.manifest import FAILED, GRAPH, MANIFEST, PASSED, TENSORS, Artifact, Identity
@@ -279,7 +279,7 @@ def test_damaged_or_outdated_engine_set_is_rebuilt_with_the_reason(machine, tmp_
             'other TensorRT': 'tensorrt version: the engine set has 10.3.0, needed is 10.16.0',
             'other graph': 'the engine set has another extractor'}[damage] in said
     assert len(machine.builds) == 2 * ATTENDED
-    wanted = Identity.of_engines(build.EngineSpec(HEIGHT, WIDTH, K, 'fp16'), ours().identity, machine, ADA)
+    wanted = Identity.of_engines(EngineSpec(HEIGHT, WIDTH, K, 'fp16'), ours().identity, machine, ADA)
     open_artifact(tmp_path, wanted).verify()
 
 
@@ -418,7 +418,7 @@ def test_frames_of_the_acceptance_check_are_the_flight_by_default():
 
 def test_the_defaults_are_used_through_the_launch_file(machine, tmp_path, monkeypatch):
     monkeypatch.setattr(build_engines, 'engine_dir_of', lambda: tmp_path)
-    identity = Identity.of_engines(build.EngineSpec(precision='fp16'), ours().identity, machine, ADA)
+    identity = Identity.of_engines(EngineSpec(precision='fp16'), ours().identity, machine, ADA)
     engine_set = Artifact(tmp_path / identity.name, identity, {}, {}, {})
     assert build_engines._use(engine_set, 'auto').startswith('ros2 launch lightglue_trt_ros matcher.launch.py backend:=tensorrt')
     assert build_engines._use(engine_set, 'fp16').endswith('-p precision:=fp16')
@@ -431,7 +431,7 @@ def test_the_defaults_are_used_through_the_launch_file(machine, tmp_path, monkey
 def fp8_graph(tmp_path):
     def put(k):
         path = tmp_path / 'matcher_fp8.onnx'
-        path.write_bytes(lightglue.lightglue(build.EngineSpec(HEIGHT, WIDTH, k, 'fp16'), ours().matcher).SerializeToString())
+        path.write_bytes(lightglue.lightglue(EngineSpec(HEIGHT, WIDTH, k, 'fp16'), ours().matcher).SerializeToString())
         return path
     return put
 
@@ -448,7 +448,7 @@ CALIBRATION = f'{NAME}-calibration'
 
 def put_calibration(folder: Path, verdict: str = PASSED, peak: float = 64.0) -> Artifact:
     """What quantize leaves: a calibration that turns no basis and moves no centre."""
-    spec = build.EngineSpec(HEIGHT, WIDTH, K)
+    spec = EngineSpec(HEIGHT, WIDTH, K)
     identity = Identity.of_calibration(spec, ours().identity, gate_verdict=verdict)
     with drafting(folder, identity.name) as draft:
         if verdict == PASSED:

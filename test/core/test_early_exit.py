@@ -97,7 +97,7 @@ def test_it_stops_at_the_first_exit_with_enough_confident_points(features):
     seen = set()
     for enough in (*(shares - 1e-3), *(shares + 1e-3)):
         expected = next((end for end, share in zip(early_exits.ends, shares, strict=False) if share > enough), 6)
-        assert backend.match(*features, Thresholds(depth_confidence=float(enough))).layers == expected
+        assert backend.match(features[0], features[1], Thresholds(depth_confidence=float(enough))).layers == expected
         seen.add(expected)
     assert seen == {2, 3, 4, 6}
 

@@ -124,7 +124,7 @@ def peak(script: str, *arguments: object) -> tuple[str, float]:
 @pytest.mark.parametrize(('make', 'name'), [(bag_of_messages, 'bag'), (bag_of_a_file, 'bag'), (mcap_of_a_chunk, 'a.mcap')])
 def test_a_bag_that_would_fill_the_memory(tmp_path: Path, make: object, name: str) -> None:
     path = tmp_path / name
-    make(path)  # type: ignore[operator]
+    make(path)
     files = [file for file in (path.iterdir() if path.is_dir() else [path]) if file.suffix != '.yaml']
     assert sum(file.stat().st_size for file in files) < 100_000
     line, grown = peak(READ_ALL, path)
@@ -241,7 +241,7 @@ def test_names_that_stay_are_read(tmp_path: Path, name: str) -> None:
         assert next(open_recording(folder).frames()).load().height == 30
 
 
-def test_two_processes_fetch_one_file(http_server, monkeypatch, weights_cache) -> None:  # type: ignore[no-untyped-def]
+def test_two_processes_fetch_one_file(http_server, monkeypatch, weights_cache) -> None:
     """The second comes while nothing has arrived yet; it waits, and finds what the first one got."""
     http_server.body, http_server.delay = pth(SUPERPOINT), 1.0
     pin(monkeypatch, 'superpoint', http_server.body, http_server.url)

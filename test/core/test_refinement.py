@@ -30,6 +30,7 @@ from lightglue_trt_ros.core.refinement import (
     unrefined,
 )
 from lightglue_trt_ros.core.refinement.matrices import eigenvalue_gap, lessened, points_first, points_last
+from lightglue_trt_ros.core.refinement.patches import find_patches
 from lightglue_trt_ros.core.refinement.variance_factor import HALF, MOST, NORMAL, VarianceFactor, epipolar_residuals, fit_epipolar
 
 
@@ -464,7 +465,7 @@ def test_every_number_is_finite_whatever_patches_show(first, second, unit, seed)
     frames = [Pyramid(np.clip(SHADINGS[name](u, v), 0, 255).astype(np.uint8), unit) for name in (first, second)]
     points = rng.uniform(0, [159, 119], (80, 2)).astype(np.float32)
     seen = points + rng.normal(0, 2, points.shape).astype(np.float32)
-    placed = refine_points(*frames, points, seen[:50])
+    placed = refine_points(frames[0], frames[1], points, seen[:50])
     assert np.isfinite(placed.points).all()
     assert np.isfinite(placed.covariances).all()
     assert (np.linalg.eigvalsh(placed.covariances) > 0).all()
@@ -474,10 +475,9 @@ def test_diverged_backward_refinement_gives_finite_results(monkeypatch):
     """Squared, its length is more than a float32 holds: times False, that was NaN."""
     image = photo('coffee', 480, 640)
     points = corners(image)
-    find = placement.find_patches
 
     def lost(*given):
-        fit = find(*given)
+        fit = find_patches(*given)
         fit.backward[:, ::3] = 1e25
         fit.points[:, 1::3] = np.nan
         return fit

@@ -79,7 +79,7 @@ def test_images_of_zstd_image_transport_are_read(tmp_path: Path, pack: Any) -> N
     for frame, array in zip(recording.frames(), GRAYS, strict=True):
         assert np.array_equal(gray_of(frame.load()), array)
         assert frame.raw is None, 'it is no Image as serialised'
-    assert recording.frame_id == 'cam'
+    assert recording.frame_id == 'cam'  # type: ignore[attr-defined]  # of bags
     for data in (b'short', packed(GRAYS[0], 'mono8', pack)[1][:60], packed(GRAYS[0], 'mono8', lambda pixels: b'none')[1]):
         bad = open_recording(bag(tmp_path / f'bad{len(data)}', {'/camera/image_raw/zstd': [('zstd', data)]}))
         with pytest.raises(BagError, match=rf'message 1 of .*zstd: {len(data)} bytes are no image of zstd_image_transport'):

@@ -214,6 +214,6 @@ def test_losses_are_told_when_the_reader_stops(tmp_path: Path) -> None:
     frames = readable_frames(open_recording(tmp_path / 'bag'), told.append)
     next(frames)
     assert not told
-    frames.close()
+    frames.close()  # type: ignore[attr-defined]  # a generator
     assert len(told) == 1
     assert '1 of 60 frames are no images; the first is frame 0' in told[0]

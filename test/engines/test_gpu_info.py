@@ -68,7 +68,7 @@ def pycuda(monkeypatch):
     """A function that installs such a PyCUDA and gives it."""
     def install(**settings):
         module, package = FakePycuda(**settings), ModuleType('pycuda')
-        package.driver = module
+        vars(package)['driver'] = module
         monkeypatch.setitem(sys.modules, 'pycuda', package)
         monkeypatch.setitem(sys.modules, 'pycuda.driver', module)
         return module

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import types
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ from lightglue_trt_ros.utils.errors import DeviceMemoryError, EngineError
 TYPED = [version for version in VERSIONS if not version.startswith('8')]
 
 
-def open_fake(version: str, **differences) -> tuple[TensorRT, types.ModuleType]:
+def open_fake(version: str, **differences) -> tuple[TensorRT, Any]:
     module = fake_tensorrt(version, **differences)
     return TensorRT('tensorrt_rtx' if module.has.get('rtx') else 'tensorrt', module), module
 

@@ -210,7 +210,7 @@ def test_views_of_images_give_what_copies_give() -> None:
 
     right = results(*images, corners)
     for view in VIEWS:
-        for result, plain in zip(results(*map(view, images), view(corners)), right, strict=True):
+        for result, plain in zip(results(view(images[0]), view(images[1]), view(corners)), right, strict=True):
             np.testing.assert_array_equal(result, plain)
 
 
@@ -220,8 +220,8 @@ def test_static_points_of_array_views_are_judged_as_of_copies(view: Callable[[np
     after = before + np.float32((9, 4)) * (np.arange(200) < 150)[:, None].astype(np.float32)
     everywhere = np.arange(200)
 
-    def foreign(*points: np.ndarray) -> Any:
-        return StaticPoints((HEIGHT, WIDTH)).judge(everywhere, everywhere, *points, (HEIGHT, WIDTH), 1.0).foreign
+    def foreign(first: np.ndarray, second: np.ndarray) -> Any:
+        return StaticPoints((HEIGHT, WIDTH)).judge(everywhere, everywhere, first, second, (HEIGHT, WIDTH), 1.0).foreign
 
     np.testing.assert_array_equal(foreign(before, after), everywhere >= 150)
     np.testing.assert_array_equal(foreign(view(before), view(after)), everywhere >= 150)

@@ -46,7 +46,7 @@ def pose_auc_difference(first, other, threshold):
 
 @given(arrays(np.float64, st.tuples(st.just(2), st.integers(1, 40)), elements=ERRORS))
 def test_the_difference_is_that_of_the_areas(errors):
-    found = pose_auc_difference(*errors, 10)
+    found = pose_auc_difference(errors[0], errors[1], 10)
     assert found.difference == pytest.approx(pose_auc(errors[0], [10])[0] - pose_auc(errors[1], [10])[0], abs=1e-12)
     assert found.low <= found.high
 

@@ -99,7 +99,7 @@ def test_what_the_backend_gives_holds_nothing_of_its_arena() -> None:
     """A view of a kilobyte would keep a block of an image's size from being used again: 75 MiB at 1008x304."""
     with closing(open_backend(CONFIG).backend) as backend:
         features = [backend.extract(next(frames()).load()) for _ in range(2)]
-        matches = backend.match(*features, Thresholds())
+        matches = backend.match(features[0], features[1], Thresholds())
         assert all(isinstance(each, HostFeatures) for each in features)
         given = [array for each in (*features, matches) for array in vars(each).values() if isinstance(array, np.ndarray)]
         assert len(given) == 8

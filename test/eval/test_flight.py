@@ -1,5 +1,6 @@
 """The demo's truth must be true: depth, poses and `transfer` against the pixels that were rendered from them."""
 
+import importlib.util
 import itertools
 
 import cv2
@@ -242,6 +243,6 @@ def test_sizes_that_cannot_be_rendered(wrong):
 
 
 def test_missing_photographs_name_the_package(monkeypatch):
-    monkeypatch.setattr(flight_module.importlib.util, 'find_spec', lambda _: None)
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda _: None)
     with pytest.raises(LightglueTrtError, match='pip install scikit-image'):
         flight_module._photograph('astronaut.png', 1.0)

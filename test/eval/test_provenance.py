@@ -10,6 +10,7 @@ import pytest
 from lightglue_trt_eval.times import provenance
 from lightglue_trt_ros import __version__
 from lightglue_trt_ros.utils.errors import EngineError
+from lightglue_trt_ros.utils.processes import describe_machine
 
 
 def test_provenance_has_machine_version_command_and_date() -> None:
@@ -31,7 +32,7 @@ def test_machine_is_the_processor_where_the_gpu_is_not_usable(monkeypatch: pytes
         raise EngineError('no driver')
     monkeypatch.setattr(provenance, 'has_gpu', lambda: True)
     monkeypatch.setattr(provenance, 'probe', refuse)
-    assert provenance.machine() == provenance.describe_machine()
+    assert provenance.machine() == describe_machine()
 
 
 def test_version_of_an_installed_package_has_no_commit(monkeypatch: pytest.MonkeyPatch) -> None:

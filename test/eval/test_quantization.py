@@ -195,8 +195,8 @@ def readers(size: int = 8, count: int = 3) -> list[Reader]:
 def test_the_gradient_is_the_slope_of_the_noise(leading: int):
     from lightglue_trt_eval.quantization.measurement import _slope
     found, basis = readers(), np.eye(8) + 0.1 * np.random.default_rng(0).normal(size=(8, 8))
-    both = (np.hstack([getattr(each, name) for each in found]) for name in ('covariance', 'gramian'))
-    slope, value = _slope(basis, *both, leading)
+    covariances, gramians = (np.hstack([getattr(each, name) for each in found]) for name in ('covariance', 'gramian'))
+    slope, value = _slope(basis, covariances, gramians, leading)
     assert value == pytest.approx(noise(basis, found, leading))
     for place in ((0, 0), (2, 5), (7, 1)):
         step = np.zeros((8, 8))

@@ -43,7 +43,7 @@ def as_bag(folder: Path, path: Path) -> Path:
     assert camera is not None
     raw = BeforeRectification(camera.width, camera.height, camera.k * [[1.2], [1.2], [1]], 'plumb_bob',
                               np.array([-0.28, 0.07, 0.001, -0.002, 0.0]), rectified=camera)
-    write_bag(path, recording.images(), raw, image_topic='/camera/image_rect')
+    write_bag(path, recording.images(), raw, image_topic='/camera/image_rect')  # type: ignore[attr-defined]  # of folders
     return path
 
 

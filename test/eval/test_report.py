@@ -271,7 +271,7 @@ def test_the_verdict_says_who_leads_and_whether_it_is_fast_enough():
 @pytest.mark.parametrize(('mine', 'others', 'out'), [
     ((9, 11), (4, 6), True), ((5, 15), (4, 6), False), ((9, 11), (4, 10), False), (None, (4, 6), False), ((9, 11), None, False)])
 def test_a_figure_stands_out_where_each_is_outside_of_the_others_interval(mine, others, out):
-    spans = [None if ends is None else ConfidenceInterval(*ends, 30) for ends in (mine, others)]
+    spans = [None if ends is None else ConfidenceInterval(ends[0], ends[1], 30) for ends in (mine, others)]
     assert stands_out(0, [10, 5], spans) is out
     assert stands_out(1, [None, 5], spans) is (others is not None), 'who has no figure does not count'
 

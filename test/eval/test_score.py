@@ -218,7 +218,8 @@ def test_agreement_by_hand():
 def test_a_real_pair(shared_data):
     folder = shared_data / 'kitti_short_1'
     camera, _, poses = real_truth(folder)
-    images = [image for (_, image), _ in zip(open_recording(folder).images(), range(2), strict=False)]
+    views = open_recording(folder).images()  # type: ignore[attr-defined]  # of folders
+    images = [image for (_, image), _ in zip(views, range(2), strict=False)]
     found = SiftMatcher(1024).match(*images)
     pair = score_pair((0, 1), 0.1, found[:2], camera, poses[0], poses[1]).pair
     assert pair.inliers > 0.7 * pair.matches > 100

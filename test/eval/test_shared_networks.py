@@ -204,13 +204,14 @@ def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray
         found = answering(config)
         open_now[0] += 1
         most[0] = max(most[0], open_now[0])
-        close = found.backend.close
+        backend: Any = found.backend
+        close = backend.close
 
         def closed() -> None:
-            open_now[0] -= not found.backend.closed
+            open_now[0] -= not backend.closed
             close()
 
-        found.backend.close = closed
+        backend.close = closed
         return found
 
     monkeypatch.setattr(methods, 'open_backend', opened)

@@ -296,14 +296,14 @@ def test_make_bag_writes_what_evaluate_bag_shows(sequence: Path, tmp_path: Path,
     assert make_bag([str(bag), str(again), '--degrade', 'text']) == 0
     assert 'depth images are left out: they are of a bag' in capsys.readouterr().out
     copy = open_recording(again)
-    assert (copy.image_topic, copy.depth, copy.intrinsics.k.tolist()) == (  # type: ignore[union-attr]
+    assert (copy.image_topic, copy.depth, copy.intrinsics.k.tolist()) == (
         written.image_topic, None, written.intrinsics.k.tolist())
-    np.testing.assert_allclose(load_ground_truth(copy).poses, truth.poses)  # type: ignore[union-attr]
+    np.testing.assert_allclose(load_ground_truth(copy).poses, truth.poses)
     for frame, image in zip(copy.frames(), expected, strict=True):
         np.testing.assert_array_equal(gray_of(frame.load()), degraded(image, 'text', number=frame.number))
 
     assert make_bag([str(sequence), str(stands), '--degrade', 'person']) == 0
-    poses = load_ground_truth(open_recording(stands)).poses  # type: ignore[union-attr]
+    poses = load_ground_truth(open_recording(stands)).poses
     assert len(poses) == 4
     assert not np.ptp(poses, axis=0).any()
     with pytest.raises(SystemExit):

@@ -73,7 +73,8 @@ def test_as_one_by_one(pairs):
 
 def test_a_drive_followed_by_klt(shared_data):
     tracks, matcher, matches, shares = TrackLengths(), KltMatcher(300), 0, []
-    for (_, image), _ in zip(open_recording(shared_data / 'kitti_short_1').images(), range(8), strict=False):
+    views = open_recording(shared_data / 'kitti_short_1').images()  # type: ignore[attr-defined]  # of folders
+    for (_, image), _ in zip(views, range(8), strict=False):
         found = matcher.process(image)
         if found is not None:
             matches += len(found[0])

@@ -348,12 +348,13 @@ def test_the_backend_emulates_in_stages_what_it_emulates_whole(features, calibra
     assert 'emulated in 12 members' in emulated.description
     for depth_confidence, layers in ((ALL_LAYERS, 2), (1e-9, 1)):
         thresholds = Thresholds(match=0.01, depth_confidence=depth_confidence)
-        exact, rounded = plain.match(*features, thresholds), emulated.match(*features, thresholds)
+        exact, rounded = (backend.match(features[0], features[1], thresholds) for backend in (plain, emulated))
         assert exact.layers == rounded.layers == layers
         assert f1(rounded.indices, exact.indices) > 0.9
         assert np.any(rounded.scores != exact.scores)
     whole = _session(lightglue(SMALL, short(), calibration=calibration), 2).run(None, matcher_feed(*features, match=0.01))[0]
-    assert f1(emulated.match(*features, Thresholds(match=0.01, depth_confidence=ALL_LAYERS)).indices, whole) > 0.98
+    found = emulated.match(features[0], features[1], Thresholds(match=0.01, depth_confidence=ALL_LAYERS))
+    assert f1(found.indices, whole) > 0.98
 
 
 def changed(calibration: Calibration, **provenance) -> Calibration:

@@ -157,7 +157,7 @@ def test_a_damaged_file_is_written_anew(folder: Path, damage: object) -> None:
     whole = cache.written_graphs(SPEC, pair, EarlyExits.of(pair.layers))
     file = next(folder.iterdir())
     before = file.read_bytes()
-    file.write_bytes(damage(before))  # type: ignore[operator]
+    file.write_bytes(damage(before))
     assert cache.written_graphs(SPEC, pair, EarlyExits.of(pair.layers)) == whole
     assert len(file.read_bytes()) == len(before)
 

@@ -14,14 +14,9 @@ from support.on_host import suppressed
 
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.types import Thresholds
+from lightglue_trt_ros.networks.architecture import BORDER
 from lightglue_trt_ros.networks.lightglue import lightglue
-from lightglue_trt_ros.networks.superpoint import (
-    BORDER,
-    refine,
-    select_keypoints,
-    superpoint,
-    suppress_non_maxima,
-)
+from lightglue_trt_ros.networks.superpoint import refine, select_keypoints, superpoint, suppress_non_maxima
 from lightglue_trt_ros.networks.typed_onnx import Typed, read_stamp
 from lightglue_trt_ros.utils.errors import ConfigError
 

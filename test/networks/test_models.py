@@ -94,8 +94,8 @@ def test_unfetched_magicleap_raises_with_command_but_has_identity(tmp_path, monk
     monkeypatch.setenv('LIGHTGLUE_TRT_CACHE', str(tmp_path))
     with pytest.raises(WeightsError, match='ros2 run lightglue_trt_ros fetch_weights magicleap'):
         load_model('magicleap')
-    checksums = [each.sha256 for each in sources_of('magicleap')]
-    assert identify_model('magicleap') == ModelIdentity('magicleap', *checksums, 'magicleap')
+    extractor, matcher = (each.sha256 for each in sources_of('magicleap'))
+    assert identify_model('magicleap') == ModelIdentity('magicleap', extractor, matcher, 'magicleap')
 
 
 def test_own_folder_is_a_model_under_the_name_in_its_files(mine, monkeypatch):

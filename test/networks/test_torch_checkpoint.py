@@ -15,7 +15,8 @@ from support.pth_files import pth, stream_file, tensor_opcodes, zip_file
 from lightglue_trt_ros.networks.torch_checkpoint import read_torch
 from lightglue_trt_ros.utils.errors import WeightsError
 
-TENSORS = {'a.weight': np.arange(6, dtype=np.float32).reshape(2, 3), 'b': np.array([1.5, -2], np.float16), 'n': np.array(7)}
+TENSORS: dict[str, np.ndarray] = {
+    'a.weight': np.arange(6, dtype=np.float32).reshape(2, 3), 'b': np.array([1.5, -2], np.float16), 'n': np.array(7)}
 
 
 @pytest.mark.parametrize('legacy', [False, True])

@@ -98,7 +98,7 @@ def test_official_layer_names_become_the_canonical_ones(monkeypatch, weights_cac
 
 
 def test_mixed_types_survive_the_conversion(monkeypatch, weights_cache):
-    tensors = {'n': np.array(3), 'h': np.arange(3, dtype=np.float16), 'f': np.float32([[1, 2]]),
+    tensors: dict[str, np.ndarray] = {'n': np.array(3), 'h': np.arange(3, dtype=np.float16), 'f': np.float32([[1, 2]]),
                'e': np.empty((0, 4), np.float32)}
     data = pth(tensors)
     pin(monkeypatch, 'superpoint', data)

@@ -58,7 +58,7 @@ def test_the_stages_of_another_depth_give_what_the_whole_gives():
     pair = random_pair(**LIGHT)
     whole, staged = (OnnxRuntimeBackend(SMALL, pair, early_exits=exits, threads=2) for exits in (EarlyExits((5,)), None))
     *features, _ = shuffled(whole, LIGHT['descriptors'])
-    expected, found = (backend.match(*features, Thresholds()) for backend in (whole, staged))
+    expected, found = (backend.match(features[0], features[1], Thresholds()) for backend in (whole, staged))
     assert (expected.indices >= 0).mean() > 0.9
     np.testing.assert_array_equal(found.indices, expected.indices)
     np.testing.assert_allclose(found.scores, expected.scores, atol=1e-5)
@@ -66,7 +66,7 @@ def test_the_stages_of_another_depth_give_what_the_whole_gives():
     for layer in range(4):  # tokens that are sure of everything
         pair.matcher.tensors[f'token_confidence.{layer}.token.0.bias'] += 20
     sure = OnnxRuntimeBackend(SMALL, pair, threads=2)
-    assert sure.match(*features, Thresholds(depth_confidence=0.9)).layers == 2
+    assert sure.match(features[0], features[1], Thresholds(depth_confidence=0.9)).layers == 2
 
 
 @pytest.mark.parametrize('widths', OTHERS, ids=str)

@@ -353,7 +353,7 @@ def test_an_example_runs(block: Block, folder: Path, monkeypatch: pytest.MonkeyP
     scope: dict[str, object] = {}
     exec(block.code, scope)
     if 'on_matches' in scope:
-        scope['on_matches'](cloud())  # type: ignore[operator]
+        scope['on_matches'](cloud())
     if 'print(len(matches)' in block.code:
         assert 'longest track 2' in capsys.readouterr().out
 
@@ -369,7 +369,7 @@ def cloud() -> SimpleNamespace:
     stamp = SimpleNamespace(sec=1, nanosec=0)
     message = SimpleNamespace(header=SimpleNamespace(stamp=stamp), fields=point_fields(lambda **field: SimpleNamespace(**field)),
                               data=_Bytes())
-    return fill_cloud(message, matches)  # type: ignore[no-any-return]
+    return fill_cloud(message, matches)
 
 
 class _Bytes(bytearray):

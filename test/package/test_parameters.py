@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def test_page_without_marks_is_refused() -> None:
 
 def test_row_has_name_default_values_and_meaning(monkeypatch: pytest.MonkeyPatch) -> None:
     metadata = {'doc': 'Size, see <name>/image', 'detail': 'Or more', 'low': 0.5, 'high': 2.0, 'choices': (), 'dynamic': True}
-    field = dataclasses.field(default=1.0, metadata=metadata)
+    field: Any = dataclasses.field(default=1.0, metadata=metadata)
     field.name = 'size'
     monkeypatch.setattr(params, 'FIELDS', [field])
     monkeypatch.setattr(params, 'LINKS', {'size': 'page.md#how-large'})

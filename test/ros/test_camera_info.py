@@ -13,7 +13,8 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the nodes a
 from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CameraInfo
-from support.ros_helpers import SECOND, as_parameters, image_message, wait_for, with_peer
+from support.ros_helpers import SECOND, as_parameters, image_message, with_peer
+from support.waiting import wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.cameras import Intrinsics

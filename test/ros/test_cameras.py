@@ -16,7 +16,8 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, Image, PointCloud, PointCloud2
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
-from support.ros_helpers import SECOND, as_parameters, header, image_message, spun, started, uniform_image, wait_for
+from support.ros_helpers import SECOND, as_parameters, header, image_message, spun, started, uniform_image
+from support.waiting import wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.engines.selection import Opened

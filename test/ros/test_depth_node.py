@@ -20,9 +20,10 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from rcl_interfaces.srv import GetParameters
 from rclpy.node import Node
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2, PointField
-from support.ros_helpers import SECOND, Peer, as_parameters, header, image_message, spun, wait_for, with_peer
+from support.ros_helpers import SECOND, Peer, as_parameters, header, image_message, spun, with_peer
 from support.shared_backend import SharedBackend, open_shared
 from support.stereo_pairs import HEIGHT, WIDTH, K, camera_info, wall_pairs
+from support.waiting import wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.types import FrameMatches
@@ -141,7 +142,7 @@ def test_depth_images_that_come_while_the_node_is_busy_are_kept(stack):
     stamps = [SECOND + number * PERIOD_NS for number in (1, 2, 3)]
     rig.peer.images.publish(image_message(stamps[0], images[1]))
     time.sleep(MATCH_S / 8)
-    timer = rig.node.create_timer(0.001, lambda: (timer.cancel(), time.sleep(MATCH_S / 2)))
+    timer: Any = rig.node.create_timer(0.001, lambda: (timer.cancel(), time.sleep(MATCH_S / 2)))
     time.sleep(MATCH_S / 8)
     for stamp in stamps:
         rig.depths.publish(depth_message(stamp, WALL))

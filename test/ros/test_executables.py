@@ -15,7 +15,8 @@ from nav_msgs.msg import Odometry
 from sensor_msgs.msg import CameraInfo
 from support.executables import ROOT, SMALL, finish, launch
 from support.networks import moved, photo
-from support.ros_helpers import SECOND, image_message, wait_for
+from support.ros_helpers import SECOND, image_message
+from support.waiting import wait_for
 
 from lightglue_trt_eval.demo.flight import EPOCH_NS, Flight
 from lightglue_trt_ros.cli.matcher import main as matcher

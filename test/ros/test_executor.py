@@ -15,10 +15,10 @@ from rclpy.node import Node
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.waitable import Waitable
 from std_msgs.msg import Header
-from support.ros_helpers import wait_for
+from support.waiting import wait_for
 
 from lightglue_trt_ros.ros.executor import EVENTS_S, FAILURES, NodeExecutor, awaited
-from lightglue_trt_ros.ros.matcher.subscription import SubscriptionEventCallbacks
+from lightglue_trt_ros.ros.matcher.subscription import SubscriptionEventCallbacks  # type: ignore[attr-defined]  # of either release
 from lightglue_trt_ros.utils.errors import NodeError
 
 pytestmark = pytest.mark.usefixtures('ros')

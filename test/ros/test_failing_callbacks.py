@@ -19,7 +19,8 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, PointCloud2
 from std_srvs.srv import Trigger
 from support.executables import SMALL, launch_python
-from support.ros_helpers import SECOND, Peer, image_message, wait_for
+from support.ros_helpers import SECOND, Peer, image_message
+from support.waiting import wait_for
 
 ATTACKED = """
 import sys

@@ -12,7 +12,8 @@ import pytest
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 from diagnostic_msgs.msg import DiagnosticStatus
 from sensor_msgs.msg import PointCloud2
-from support.ros_helpers import SECOND, SpunMatcher, as_parameters, image_message, wait_for
+from support.ros_helpers import SECOND, SpunMatcher, as_parameters, image_message
+from support.waiting import wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.engines.selection import Opened

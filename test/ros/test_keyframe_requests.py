@@ -16,7 +16,8 @@ from rcl_interfaces.srv import GetParameters
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
-from support.ros_helpers import SECOND, Peer, as_parameters, header, image_message, wait_for, with_peer
+from support.ros_helpers import SECOND, Peer, as_parameters, header, image_message, with_peer
+from support.waiting import wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.types import HostFeatures, Matches

@@ -12,7 +12,8 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import PointCloud2
 from support.counted_backend import CountedBackend
 from support.networks import light, photo
-from support.ros_helpers import SECOND, as_parameters, image_message, wait_for, with_peer
+from support.ros_helpers import SECOND, as_parameters, image_message, with_peer
+from support.waiting import wait_for
 
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.engines.selection import Opened

@@ -17,9 +17,10 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the example
 pytest.importorskip('skimage', reason='the camera shows a photograph of scikit-image')
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from support.networks import photo
-from support.ros_helpers import SECOND, as_parameters, header, image_message, wait_for, with_peer
+from support.ros_helpers import SECOND, as_parameters, header, image_message, with_peer
 from support.shared_backend import open_shared
 from support.stereo_pairs import FOCAL, HEIGHT, WIDTH, camera_info
+from support.waiting import wait_for
 
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 

@@ -14,7 +14,8 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
-from support.ros_helpers import SECOND, SpunMatcher, as_parameters, image_message, wait_for
+from support.ros_helpers import SECOND, SpunMatcher, as_parameters, image_message
+from support.waiting import wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.masks import load_mask

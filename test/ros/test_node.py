@@ -26,7 +26,8 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CompressedImage, Image
 from std_srvs.srv import Trigger
-from support.ros_helpers import SECOND, Peer, SpunMatcher, as_parameters, header, image_message, uniform_image, wait_for
+from support.ros_helpers import SECOND, Peer, SpunMatcher, as_parameters, header, image_message, uniform_image
+from support.waiting import wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.config import MatcherConfig

@@ -15,7 +15,8 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import CameraInfo, PointCloud2, PointField
 from support.moving_camera import BASELINE, FOCAL, SIZE, poses_of, steps
-from support.ros_helpers import SECOND, Peer, as_parameters, header, image_message, report_often, spun, started, wait_for
+from support.ros_helpers import SECOND, Peer, as_parameters, header, image_message, report_often, spun, started
+from support.waiting import wait_for
 
 from lightglue_trt_eval.demo.flight import Flight
 from lightglue_trt_eval.score.trajectory import align_sim3, ate

@@ -443,12 +443,12 @@ def test_prefetch_is_bounded(tmp_path: Path) -> None:
             yield template
 
     recording = SimpleNamespace(compressed=False, camera_info=None, intrinsics=None, frames=endless)
-    packets = iter(PacketSource(recording))  # type: ignore[arg-type]
+    packets = iter(PacketSource(recording))
     for _ in range(20):
         next(packets)
     time.sleep(0.3)
     assert 20 <= len(read) <= 20 + PREFETCH + 1
-    packets.close()
+    packets.close()  # type: ignore[attr-defined]  # a generator
     count = len(read)
     time.sleep(0.05)
     assert len(read) == count  # its thread is gone
@@ -463,7 +463,7 @@ def test_raw_recordings_can_be_sent_compressed(encoding: str) -> None:
     record = SimpleNamespace(height=48, width=64, encoding=encoding, step=rows.shape[1], data=rows.reshape(-1), is_bigendian=0)
     frame = SimpleNamespace(stamp_ns=START, received_ns=START, raw=b'', load=lambda: record)
     recording = SimpleNamespace(compressed=False, camera_info=None, intrinsics=None, frames=lambda: iter([frame]))
-    packet, = PacketSource(recording, compression='png')  # type: ignore[arg-type]
+    packet, = PacketSource(recording, compression='png')
     msg = deserialize_message(packet.image, CompressedImage)
     assert stamp_of(msg) == START
     expected = image if channels == 3 else image[..., 0]

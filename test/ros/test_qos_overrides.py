@@ -8,7 +8,8 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the nodes a
 nav = pytest.importorskip('nav_msgs.msg', reason='nav_msgs is not installed: the odometry is not tested')
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
-from support.ros_helpers import Peer, SpunMatcher, as_parameters, image_message, wait_for
+from support.ros_helpers import Peer, SpunMatcher, as_parameters, image_message
+from support.waiting import wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.engines.selection import Opened

@@ -16,7 +16,7 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the executables are not tested')
 from support.executables import SMALL, environment_of_package, finish, launch, launch_code
-from support.ros_helpers import wait_for
+from support.waiting import wait_for
 
 LIGHT = [*SMALL, '-p', 'weights:=ours_light']
 

@@ -14,7 +14,8 @@ pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 pytest.importorskip('skimage', reason="the flight's town has photographs of scikit-image")
 from diagnostic_msgs.msg import DiagnosticStatus
 from sensor_msgs.msg import Image
-from support.ros_helpers import SECOND, as_parameters, wait_for, with_peer
+from support.ros_helpers import SECOND, as_parameters, with_peer
+from support.waiting import wait_for
 
 from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_eval.demo.flight import Flight

@@ -13,10 +13,11 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is
 pytest.importorskip('skimage', reason='the cameras show a photograph of scikit-image')
 from diagnostic_msgs.msg import DiagnosticStatus
 from sensor_msgs.msg import CameraInfo, Image
-from support.ros_helpers import SECOND, as_parameters, header, image_message, wait_for, with_peer
+from support.ros_helpers import SECOND, as_parameters, header, image_message, with_peer
 from support.shared_backend import SharedBackend
 from support.stereo_pairs import BASELINE, DISPARITY, HEIGHT, WIDTH, K, camera_info, wall_pairs
 from support.vins_estimator import Estimator
+from support.waiting import wait_for
 
 from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.clouds import matches_from_cloud

@@ -14,8 +14,9 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is
 pytest.importorskip('skimage', reason='the flight shows photographs of scikit-image')
 from sensor_msgs.msg import CameraInfo
 from std_srvs.srv import Trigger
-from support.ros_helpers import SECOND, Peer, as_parameters, header, image_message, started, wait_for
+from support.ros_helpers import SECOND, Peer, as_parameters, header, image_message, started
 from support.vins_estimator import Estimator
+from support.waiting import wait_for
 
 from lightglue_trt_eval.demo.flight import Flight, transfer
 from lightglue_trt_eval.times.null_backend import NullBackend

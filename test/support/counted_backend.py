@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+from lightglue_trt_ros.core.types import Features, HostFeatures, Matches, Thresholds, UInt8
 
 
 class CountedBackend(OnnxRuntimeBackend):
@@ -15,10 +16,10 @@ class CountedBackend(OnnxRuntimeBackend):
         self.extracted: list[int] = []
         self.matched = 0
 
-    def extract(self, image, *given):
+    def extract(self, image: UInt8, mask: UInt8 | None = None) -> HostFeatures:
         self.extracted.append(int(image.sum()))
-        return super().extract(image, *given)
+        return super().extract(image, mask)
 
-    def match(self, *given):
+    def match(self, reference: Features, current: Features, thresholds: Thresholds) -> Matches:
         self.matched += 1
-        return super().match(*given)
+        return super().match(reference, current, thresholds)

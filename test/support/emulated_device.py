@@ -226,7 +226,8 @@ class Stream:
 
     def __init__(self, gpu: EmulatedGpu, handle: int) -> None:
         gpu.usable()
-        self.handle, self.graph, self.invalid, self._gpu = handle, None, False, gpu
+        self.handle, self.invalid, self._gpu = handle, False, gpu
+        self.graph: Graph | None = None
         self._enqueued: list[Run] = []
         gpu.streams[handle] = self
 
@@ -252,7 +253,7 @@ class Stream:
 
     def end(self) -> tuple[Any, Graph | None]:
         graph, self.graph = self.graph, None
-        if self.invalid:
+        if self.invalid and graph is not None:
             graph.destroy()
         return (INVALIDATED, None) if self.invalid else (OK, graph)
 
@@ -284,7 +285,8 @@ class Event:
     def __init__(self, gpu: EmulatedGpu, flags: int) -> None:
         gpu.usable()
         assert flags & BLOCKING_SYNC, 'a thread that waits for it takes a whole core'
-        self._gpu, self._timing, self._stream, self._pending = gpu, not flags & DISABLE_TIMING, None, 0
+        self._gpu, self._timing, self._pending = gpu, not flags & DISABLE_TIMING, 0
+        self._stream: Stream | None = None
 
     def record(self, stream: Stream) -> None:
         self._gpu.usable()  # of a graph, nobody can wait for it
@@ -354,30 +356,31 @@ class EmulatedTensorRT:
     def load(self, plan: bytes) -> Any:
         return self._engine(plan)
 
-    def describe(self, engine) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
+    def describe(self, engine: Any) -> dict[str, tuple[tuple[int, ...], np.dtype[Any]]]:
         return {tensor.name: (tensor.shape, tensor.dtype) for tensor in self._tensors(engine)}
 
-    def _tensors(self, engine) -> list[Any]:
+    def _tensors(self, engine: Any) -> list[Any]:
         return [SimpleNamespace(name=tensor.name, dtype=np.dtype(TYPES[tensor.type]), input=number < len(engine.get_inputs()),
                                 shape=tuple(tensor.shape) or (1,))
                 for number, tensor in enumerate([*engine.get_inputs(), *engine.get_outputs()])]
 
-    def activation_bytes(self, engine) -> int:
+    def activation_bytes(self, engine: Any) -> int:
         return 1
 
-    def context(self, engine, address, size) -> Any:
+    def context(self, engine: Any, address: int, size: int) -> Any:
         return Context(self._gpu, engine, self._tensors(engine), address)
 
 
 class Context:
     """Its first run cannot be captured, as those of TensorRT cannot."""
 
-    def __init__(self, gpu: EmulatedGpu, engine, tensors, activations: int) -> None:
-        self.engine, self.tensors, self.addresses = engine, tensors, {}
+    def __init__(self, gpu: EmulatedGpu, engine: Any, tensors: list[Any], activations: int) -> None:
+        self.engine, self.tensors = engine, tensors
+        self.addresses: dict[str, int] = {}
         self.scalars = {tensor.name for tensor in engine.get_inputs() if not tensor.shape}
         self._gpu, self._activations, self._has_run = gpu, activations, False
 
-    def set_tensor_address(self, name, address) -> None:
+    def set_tensor_address(self, name: str, address: int) -> None:
         self.addresses[name] = address
 
     def execute_async_v3(self, stream: int) -> bool:
@@ -397,6 +400,6 @@ class Context:
         self._gpu.streams[stream].give(lambda: work)
         return True
 
-    def _memory(self, tensor, addresses: dict[str, int]) -> np.ndarray:
+    def _memory(self, tensor: Any, addresses: dict[str, int]) -> np.ndarray:
         nbytes = int(np.prod(tensor.shape)) * tensor.dtype.itemsize
         return self._gpu.at(addresses[tensor.name], nbytes)[:nbytes]

@@ -34,7 +34,7 @@ TRUTH = '/ground_truth/pose'
 def view(number: int, height: int = HEIGHT, width: int = WIDTH) -> np.ndarray:
     """A photograph on a wall 2 m away, seen by a camera that goes to the right, 1 cm or half a pixel a frame."""
     scene = photo('coffee', 2 * HEIGHT, 3 * WIDTH)
-    shift = np.float32([[1, 0, -20 - 2 * number], [0, 1, -20]])
+    shift = np.array([[1, 0, -20 - 2 * number], [0, 1, -20]], np.float32)
     return cv2.resize(cv2.warpAffine(scene, shift, (2 * WIDTH, 2 * HEIGHT)), (width, height), interpolation=cv2.INTER_AREA)
 
 

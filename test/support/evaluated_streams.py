@@ -33,4 +33,8 @@ def evaluated_beside_the_node(backend: RefiningBackend, config: MatcherConfig,
         if number % 4 == 0:
             fourth.process(shown)
         if number:
-            yield found.tracked, expected[number]
+            matches = expected[number]
+            assert found is not None
+            assert found.tracked is not None
+            assert matches is not None
+            yield found.tracked, matches

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from lightglue_trt_eval.predict.baselines import MatchedPoints
 from lightglue_trt_eval.score.confidence import ConfidenceInterval
@@ -24,11 +28,12 @@ KINDS = {  # matches, share of good ones, pose error in degrees, share of failur
 FOUR = ('ours fp16', 'SIFT', 'ORB', 'KLT')
 
 
-def evaluation(names=FOUR, frames=120, truth=True, intrinsics=True, strides=(1, 2, 4), hz=5.0, seed=0, size=(360, 540), worst=1,
-               **changes):
+def evaluation(names: Sequence[str] = FOUR, frames: int = 120, truth: bool = True, intrinsics: bool = True,
+               strides: tuple[int, ...] = (1, 2, 4), hz: float = 5.0, seed: int = 0, size: tuple[int, int] = (360, 540),
+               worst: int = 1, **changes: Any) -> Evaluation:
     """frames: 0 for a recording without pairs. truth, intrinsics: what the metrics may know."""
     rng = np.random.default_rng(seed)
-    matchers = [_matcher(name, number, names, frames, truth, intrinsics, strides, hz, rng, size, worst)
+    matchers = [_matcher(name, number, frames, truth, intrinsics, strides, hz, rng, size, worst)
                 for number, name in enumerate(names)]
     notes = [] if truth else ['no ground truth: pose errors, epipolar precision and ATE are left out']
     return Evaluation(**{
@@ -40,7 +45,8 @@ def evaluation(names=FOUR, frames=120, truth=True, intrinsics=True, strides=(1, 
         'peak_memory_mib': 612.0, 'estimator': 'MAGSAC++, 1 px, 10,000 iterations', **changes})
 
 
-def _matcher(name, number, names, frames, truth, intrinsics, strides, hz, rng, size, worst):
+def _matcher(name: str, number: int, frames: int, truth: bool, intrinsics: bool, strides: tuple[int, ...], hz: float,
+             rng: np.random.Generator, size: tuple[int, int], worst: int) -> MatcherResult:
     count, good, error_deg, failing, ms, track = KINDS.get(name, KINDS['SIFT'])
     ours = name.startswith('ours')
     pairs = {}
@@ -51,12 +57,13 @@ def _matcher(name, number, names, frames, truth, intrinsics, strides, hz, rng, s
             matches = max(0, int(rng.normal(count * dip / stride ** 0.3, 20)))
             errors = np.inf if rng.random() < failing else abs(rng.normal(0, error_deg / dip))
             known = truth and intrinsics
+            retention, agreement, ratio = (0.9, 0.88, 0.99) if ours and number else (None, None, None)
             rows.append(PairResult(
                 (k - stride, k), 1.7e9 + k / hz, matches, int(matches * good * dip ** 0.2),
                 'essential' if intrinsics else 'homography',
                 tuple(good * share for share in (0.6, 0.85, 0.95)) if known else None, 0.8 if known else None,
                 errors / 2 if known else None, errors if known else None, 0.8 * good,
-                *((0.9, 0.88, 0.99) if ours and number else (None, None, None)), 9 if ours else None))
+                retention, agreement, ratio, 9 if ours else None))
         pairs[stride] = table_of(rows)
     steps = max(frames - 1, 0)
     times = rng.gamma(30, ms / 30, steps)
@@ -66,10 +73,10 @@ def _matcher(name, number, names, frames, truth, intrinsics, strides, hz, rng, s
     stage_ms = {stage: (share * times).tolist() for stage, share in stages.items()} | {'frame': times.tolist()}
     tracks = 2 + rng.geometric(1 / (track - 1), (steps, 20)) - 1
     lengths, counts = np.unique(tracks, return_counts=True)
-    histogram = None
+    histogram: NDArray[np.int64] | None = None
     if truth and intrinsics and steps:
-        errors = np.concatenate([abs(rng.normal(0, 0.8, int(9000 * good))), rng.gamma(1, 30, int(9000 * (1 - good)))])
-        histogram = np.histogram(errors, ERROR_EDGES_PX)[0]
+        distances = np.concatenate([abs(rng.normal(0, 0.8, int(9000 * good))), rng.gamma(1, 30, int(9000 * (1 - good)))])
+        histogram = np.histogram(distances, ERROR_EDGES_PX)[0]
     return MatcherResult(
         name, f'{name}: 1,024 keypoints at 640x480', ours, pairs, stage_ms if steps else {},
         dict(zip(lengths.tolist(), counts.tolist(), strict=True)), histogram,
@@ -81,7 +88,7 @@ def _matcher(name, number, names, frames, truth, intrinsics, strides, hz, rng, s
         cost_ms={'cpu_ms': (1.7 * times).tolist(), 'gpu_ms': [0.0] * steps} if steps else {})
 
 
-def _odometry(error_deg, frames, truth, rng, hz):
+def _odometry(error_deg: float, frames: int, truth: bool, rng: np.random.Generator, hz: float) -> OdometryResult:
     angle = np.linspace(0, 1.6 * np.pi, frames)
     true = np.tile(np.eye(4), (frames, 1, 1))
     true[:, 0, 3], true[:, 1, 3], true[:, 2, 3] = 6 * np.sin(angle), 0.2 * np.sin(5 * angle), 9 * (1 - np.cos(angle)) + angle
@@ -94,10 +101,10 @@ def _odometry(error_deg, frames, truth, rng, hz):
                                      for name, value in figures.items()})
 
 
-def _drawn(k, truth, rng, size, count=160):
+def _drawn(k: int, truth: bool, rng: np.random.Generator, size: tuple[int, int], count: int = 160) -> DrawnPair:
     height, width = size
-    base = cv2.resize(rng.integers(0, 255, (height // 12, width // 12), np.uint8), (width, height), interpolation=cv2.INTER_CUBIC)
-    base = cv2.add(base // 2, rng.integers(0, 60, (height, width), np.uint8))
+    noise = cv2.resize(rng.integers(0, 255, (height // 12, width // 12), np.uint8), (width, height), interpolation=cv2.INTER_CUBIC)
+    base = np.asarray(cv2.add(noise // 2, rng.integers(0, 60, (height, width), np.uint8)), np.uint8)
     points = rng.uniform((5, 5), (width - 25, height - 5), (count, 2)).astype(np.float32)
     errors = rng.gamma(1, 1.5, count)
     moved = (points + np.array([15, 3]) + rng.normal(0, 1, (count, 2)) * errors[:, None] * 6).astype(np.float32)

@@ -82,6 +82,9 @@ class Strict:
     def __init__(self, module: Any, **attributes: Any) -> None:
         self.__dict__.update(module=module, **attributes)
 
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f'{type(self).__name__} of TensorRT {self.__dict__["module"].__version__} has no attribute {name}')
+
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in self.__dict__:
             raise AttributeError(f'{type(self).__name__} of TensorRT {self.module.__version__} has no attribute {name}')
@@ -111,7 +114,9 @@ class Layer(Strict):
 
 class Network:
     def __init__(self, module: Any, flags: int) -> None:
-        self.module, self.flags, self.layers, self.outputs = module, flags, [], []
+        self.module, self.flags = module, flags
+        self.layers: list[Layer] = []
+        self.outputs: list[Any] = []
         if module.__version__[:2] != '8.':
             self.get_flag = lambda flag: bool(self.flags >> int(flag) & 1)
 
@@ -140,7 +145,8 @@ class Parser:
     """One layer per node; a reshape in front of Add, as the real one adds for broadcasts, bears no ONNX name."""
 
     def __init__(self, module: Any, network: Network) -> None:
-        self.module, self.network, self.errors = module, network, []
+        self.module, self.network = module, network
+        self.errors: list[Error] = []
 
     @property
     def num_errors(self) -> int:
@@ -165,7 +171,7 @@ class Parser:
             if node.op_type == 'Unsupported' or node.domain:
                 self.errors.append(Error(self.module, number, node))
                 continue
-            inputs = [tensor(name) if name else None for name in node.input]
+            inputs = [tensor(name) for name in node.input]
             if node.op_type == 'Add':
                 inner = Tensor(self.module, name=f'(Unnamed Layer* {next(numbers)}) [Shuffle]_output', dtype=inputs[1].dtype)
                 self.network.layers.append(Layer(self.module, inner.name[:-7], kinds['SHUFFLE'], [inputs[1]], [inner]))
@@ -229,12 +235,12 @@ class Builder:
 
     def create_network(self, flags: int = 0) -> Network:
         self.module.calls.append(('network', flags))
-        self.module.network = Network(self.module, flags)
-        return self.module.network
+        network = self.module.network = Network(self.module, flags)
+        return network
 
     def create_builder_config(self) -> Config:
-        self.module.config = Config(self.module)
-        return self.module.config
+        config = self.module.config = Config(self.module)
+        return config
 
     def build_serialized_network(self, network: Network, config: Config) -> Any:
         monitor = config.__dict__.get('progress_monitor')
@@ -303,7 +309,7 @@ class Engine:
     def __getattr__(self, name: str) -> Any:
         """What contexts are made with: 8.6 has a function and a property of its own, 10 has an enumeration and both sizes."""
         eight = self.module.__version__.startswith('8.')
-        known = {'device_memory_size': 4096} if eight else {'device_memory_size_v2': 4096}
+        known: dict[str, Any] = {'device_memory_size': 4096} if eight else {'device_memory_size_v2': 4096}
         if eight:
             known['create_execution_context_without_device_memory'] = lambda: None if self.module.fail else Strict(
                 self.module, device_memory=None)

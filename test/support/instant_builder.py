@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lightglue_trt_ros.engines.precision_check import LayerInfo, Plan
+from lightglue_trt_ros.engines.tensorrt_api import BuildOptions, Progress
 
 HEIGHT, WIDTH, K = 160, 208, 128
 SIZE = ['--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(K)]
@@ -13,10 +14,11 @@ class InstantBuilder:
 
     name, version = 'tensorrt', '10.3.0'
 
-    def __init__(self, comes_out=None):
-        self.builds, self.comes_out = [], comes_out
+    def __init__(self, comes_out: str | None = None) -> None:
+        self.builds: list[tuple[str, BuildOptions]] = []
+        self.comes_out = comes_out
 
-    def build(self, onnx, precision, options, progress=None):
+    def build(self, onnx: bytes, precision: str, options: BuildOptions, progress: Progress) -> Plan:
         self.builds.append((precision, options))
         for step in range(3):
             progress('tactics', step, 2)

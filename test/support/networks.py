@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -51,6 +52,7 @@ def photo(name: str, height: int, width: int) -> np.ndarray:
 def _photo(name: str, height: int, width: int) -> np.ndarray:
     skimage = pytest.importorskip('skimage', reason='scikit-image is not installed: no photograph to test on')
     image = cv2.imread(str(Path(skimage.__file__).parent / 'data' / f'{name}.png'), cv2.IMREAD_GRAYSCALE)
+    assert image is not None
     return cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA)
 
 
@@ -58,7 +60,7 @@ def moved(image: np.ndarray, angle: float = 8.0, scale: float = 0.93, shift: tup
         np.ndarray, np.ndarray]:
     """The image under a similarity, and its 3x3 homography from the old pixels to the new."""
     height, width = image.shape
-    warp = cv2.getRotationMatrix2D((width / 2, height / 2), angle, scale)
+    warp = np.asarray(cv2.getRotationMatrix2D((width / 2, height / 2), angle, scale), float)
     warp[:, 2] += shift
     view = cv2.warpAffine(image, warp, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REFLECT)
     return view, np.vstack([warp, [0, 0, 1]])
@@ -92,13 +94,15 @@ class Remembered:
         self.score_calibration = backend.score_calibration
 
     def extract(self, image: np.ndarray) -> HostFeatures:
-        return self._once('extract', [image], image)
+        features: HostFeatures = self._once('extract', [image], image)
+        return features
 
-    def match(self, reference: HostFeatures, current: HostFeatures, thresholds: Thresholds) -> Matches:
-        return self._once('match', [*arrays(reference), *arrays(current)], reference, current, thresholds)
+    def match(self, reference: Any, current: Any, thresholds: Thresholds) -> Matches:
+        matches: Matches = self._once('match', [*arrays(reference), *arrays(current)], reference, current, thresholds)
+        return matches
 
-    def match_exits(self, reference: HostFeatures, current: HostFeatures, thresholds: Thresholds) -> list[Matches]:
-        return self._once('match_exits', [*arrays(reference), *arrays(current)], reference, current, thresholds)
+    def match_exits(self, reference: Any, current: Any, thresholds: Thresholds) -> Iterator[Matches]:
+        return iter(self._once('match_exits', [*arrays(reference), *arrays(current)], reference, current, thresholds))
 
     def _once(self, name: str, seen: list[np.ndarray], *given: Any) -> Any:
         key = name, repr(given[2:]), hashlib.sha256(b''.join(array.tobytes() for array in seen)).digest()

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.types import Float32, Int32
+from lightglue_trt_ros.networks.architecture import BLOCK, BORDER, CELL
 from lightglue_trt_ros.networks.lightglue import MASKED
-from lightglue_trt_ros.networks.superpoint import BLOCK, BORDER, CELL, NMS_RADIUS, REFINE_RADIUS
+from lightglue_trt_ros.networks.superpoint import NMS_RADIUS, REFINE_RADIUS
 
 
 def assign_on_host(projected: NDArray[Any], matchability: Float32, scores: tuple[Float32, Float32], detection_threshold: float,

@@ -34,7 +34,7 @@ def small_graph(precision: str = 'fp16', extra: tuple[onnx.NodeProto, ...] = ())
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17), helper.make_opsetid('own', 1)], ir_version=8)
     if not extra:
         onnx.checker.check_model(model)
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 def fp8_graph() -> bytes:
@@ -49,7 +49,7 @@ def fp8_graph() -> bytes:
     graph = helper.make_graph(nodes, 'fp8', [helper.make_tensor_value_info('x', TensorProto.FLOAT16, [32, 64])],
                               [helper.make_tensor_value_info('y', TensorProto.FLOAT16, [32, 64])],
                               [*(numpy_helper.from_array(value, name) for name, value in values.items()), zero])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid('', 21)], ir_version=10).SerializeToString()
+    return bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid('', 21)], ir_version=10).SerializeToString())
 
 
 def topk_graph(count: int) -> bytes:
@@ -60,4 +60,4 @@ def topk_graph(count: int) -> bytes:
         [helper.make_tensor_value_info('v', TensorProto.FLOAT, [1, count]),
          helper.make_tensor_value_info('index', TensorProto.INT32, [1, count])],
         [numpy_helper.from_array(np.array([count], np.int64), 'k'), numpy_helper.from_array(np.ones((8, 8192), np.float32), 'w')])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8).SerializeToString()
+    return bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid('', 17)], ir_version=8).SerializeToString())

@@ -27,7 +27,8 @@ def _constant(value: Any) -> bytes:
     return pickle.dumps(value, protocol=2)[2:-1]
 
 
-def tensor_opcodes(key: str, elements: int, shape: tuple, strides: tuple, offset: int = 0, cls: str = 'FloatStorage') -> bytes:
+def tensor_opcodes(key: str, elements: int, shape: tuple[int, ...], strides: tuple[int, ...], offset: int = 0,
+                   cls: str = 'FloatStorage') -> bytes:
     storage = b'(' + _constant('storage') + f'ctorch\n{cls}\n'.encode() + _constant(key) + _constant('cpu') + _constant(elements)
     return (b'ctorch._utils\n_rebuild_tensor_v2\n(' + storage + b'tQ' + _constant(offset) + _constant(shape)
             + _constant(strides) + b'\x89ccollections\nOrderedDict\n)RtR')

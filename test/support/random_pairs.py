@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from lightglue_trt_ros.networks.models import Model
 from lightglue_trt_ros.networks.weights import Tensors, Weights
 from training.weight_files import write_network
 
-TINY = {'encoder': (8, 8, 16, 16), 'descriptors': 32, 'width': 64, 'layers': 2}
+TINY: Any = {'encoder': (8, 8, 16, 16), 'descriptors': 32, 'width': 64, 'layers': 2}
 
 
 def random_extractor(seed: int, encoder: tuple[int, ...], descriptors: int) -> Tensors:
@@ -68,8 +69,8 @@ def random_pair(seed: int = 0, *, encoder: tuple[int, ...], descriptors: int, wi
     """A pair that lies nowhere."""
     extractor = random_extractor(seed, encoder, descriptors)
     matcher = random_matcher(seed + 1, descriptors, width, layers, hidden)
-    return Model('random', *(Weights(f'random {network}', tensors, str(number) * 64, Path(network)) for number, (
-        network, tensors) in enumerate((('extractor', extractor), ('matcher', matcher)))), 'random')
+    return Model('random', Weights('random extractor', extractor, '0' * 64, Path('extractor')),
+                 Weights('random matcher', matcher, '1' * 64, Path('matcher')), 'random')
 
 
 def write_pair(folder: Path, name: str = 'mine', pair: Model | None = None) -> Path:

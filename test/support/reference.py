@@ -97,7 +97,8 @@ def log_assignment(model: Any, keypoints: np.ndarray, descriptors: np.ndarray, v
         model._match_image_pair(torch.from_numpy(keypoints)[None], torch.from_numpy(descriptors)[None], *size,
                                 mask=torch.from_numpy(valid.astype(np.int64))[None])
     handle.remove()
-    return seen['scores'][0, :-1, :-1].numpy()
+    scores: np.ndarray = seen['scores'][0, :-1, :-1].numpy()
+    return scores
 
 
 class _AskedError(Exception):

@@ -149,7 +149,7 @@ def with_peer(stack: ExitStack, node: Any) -> Peer:
     return peer
 
 
-def ended_within(process: subprocess.Popen, seconds: float) -> int:
+def ended_within(process: subprocess.Popen[Any], seconds: float) -> int:
     """Exit status of a process that was told to end."""
     return process.wait(seconds)
 

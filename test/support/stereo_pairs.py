@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
+from typing import Any
 
 import cv2
 import numpy as np
@@ -16,14 +18,15 @@ BASELINE = 0.25
 K = np.array([[FOCAL, 0, (WIDTH - 1) / 2], [0, FOCAL, (HEIGHT - 1) / 2], [0, 0, 1]])
 
 
-def camera_info(k=K, d=(), r=None, shift_m=0.0, size=(HEIGHT, WIDTH), model='plumb_bob') -> SimpleNamespace:
+def camera_info(k: np.ndarray = K, d: Sequence[float] = (), r: np.ndarray | None = None, shift_m: float = 0.0,
+                size: tuple[int, int] = (HEIGHT, WIDTH), model: str = 'plumb_bob') -> SimpleNamespace:
     """What has the fields of a CameraInfo."""
     p = np.hstack([k, [[-k[0, 0] * shift_m], [0], [0]]])
     return SimpleNamespace(width=size[1], height=size[0], distortion_model=model, d=list(d), k=k.ravel(), p=p.ravel(),
                            r=(np.eye(3) if r is None else r).ravel())
 
 
-def camera(**given) -> Intrinsics:
+def camera(**given: Any) -> Intrinsics:
     return intrinsics_of(camera_info(**given), '/camera/image_raw')
 
 

@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
+from pathlib import Path
 
 import cv2
 import numpy as np
+from numpy.typing import ArrayLike
 
+from lightglue_trt_ros.core.types import Float64
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 
 
-def pose(turn, position):
+def pose(turn: ArrayLike, position: ArrayLike) -> Float64:
     matrix = np.eye(4)
     matrix[:3, :3], matrix[:3, 3] = cv2.Rodrigues(np.asarray(turn, float))[0], position
     return matrix
 
 
-def walk(count, seed=0, step=(0.3, 0.05, 1.0), wobble=0.05):
+def walk(count: int, seed: int = 0, step: Sequence[float] = (0.3, 0.05, 1.0), wobble: float = 0.05) -> Float64:
     """A winding path: every step turns and moves a little differently."""
     rng, poses = np.random.default_rng(seed), [pose([0.3, -0.2, 0.1], [5, -3, 2])]
     for _ in range(count - 1):
@@ -25,7 +29,7 @@ def walk(count, seed=0, step=(0.3, 0.05, 1.0), wobble=0.05):
     return np.stack(poses)
 
 
-def disturbed(poses, seed=1, turn=0.004, shift=0.02):
+def disturbed(poses: Float64, seed: int = 1, turn: float = 0.004, shift: float = 0.02) -> Float64:
     """The same steps, each a little wrong: what an odometry would give."""
     rng, found = np.random.default_rng(seed), [np.eye(4)]
     for first, second in itertools.pairwise(poses):
@@ -33,8 +37,10 @@ def disturbed(poses, seed=1, turn=0.004, shift=0.02):
     return np.stack(found)
 
 
-def real_truth(folder):
+def real_truth(folder: Path) -> tuple[Float64, tuple[int, int], Float64]:
     """Camera matrix, image size (width, height) and true poses of a recording beside the repository."""
     recording = open_recording(folder)
-    camera = recording.intrinsics
-    return camera.k, (camera.width, camera.height), load_ground_truth(recording).poses
+    camera, truth = recording.intrinsics, load_ground_truth(recording)
+    assert camera is not None
+    assert truth is not None
+    return camera.k, (camera.width, camera.height), truth.poses

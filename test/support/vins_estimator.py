@@ -21,7 +21,8 @@ class Estimator:
         peer.node.create_subscription(Bool, '/matcher/restart', lambda message: self.restarts.append(message.data), 2000)
 
     def on_feature(self, message: PointCloud) -> None:
-        found, rights = {}, {}
+        found: dict[int, np.ndarray] = {}
+        rights: dict[int, np.ndarray] = {}
         self.sizes.add(len(message.channels))
         for i, point in enumerate(message.points):
             values = [channel.values[i] for channel in message.channels]

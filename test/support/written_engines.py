@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import EarlyExits
@@ -14,7 +15,7 @@ from lightglue_trt_ros.networks.models import ModelIdentity
 
 SPEC = EngineSpec(480, 640, 1024, 'fp16')
 ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
-TENSORRT = SimpleNamespace(name='tensorrt', version='10.3.0')
+TENSORRT: Any = SimpleNamespace(name='tensorrt', version='10.3.0')
 OURS = ModelIdentity('ours', 'e' * 64, 'a' * 64, 'ours')
 EARLY_EXITS = EarlyExits()
 WANTED = Identity.of_engines(SPEC, OURS, TENSORRT, ADA, ends=EARLY_EXITS.ends)

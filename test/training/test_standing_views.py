@@ -1,5 +1,7 @@
 """What stands still in the training's images: the same in both views, and no part of the scene."""
 
+from typing import Any
+
 import cv2
 import numpy as np
 import pytest
@@ -36,7 +38,7 @@ def views(photographs):
     return Scenes(photographs, HEIGHT, WIDTH, seed=3, standing=1.0).draw(24)
 
 
-def gray(pairs: int, *levels: float) -> torch.Tensor:
+def gray(pairs: int, *levels: float) -> Any:
     return torch.cat([torch.full((pairs, 1, HEIGHT, WIDTH), level) for level in levels])
 
 

@@ -52,7 +52,7 @@ class MatcherLoss(nn.Module):
         exits = EarlyExits.of(count).ends
         self.weights = [LAST if end == count else EXIT if end in exits else BETWEEN for end in range(1, count + 1)]
 
-    def compile(self) -> MatcherLoss:  # type: ignore[override]
+    def compile(self) -> MatcherLoss:
         """Its parts, see LightGlue.compile_layers."""
         self.network.compile_layers()
         self.judge, self.imitate = (torch.compile(f, dynamic=False) for f in (assignment_loss, distillation_loss))
@@ -67,10 +67,11 @@ class MatcherLoss(nn.Module):
         network = self.network
         states = network.states(positions, descriptors)
         loss, last = self._judged(states[-1], network.log_assignment[-1], partners, alone, soft)
-        loss, targets = loss * self.weights[-1], earlier_targets(last, partners, alone)
+        loss = loss * self.weights[-1]
+        early_partners, early_alone = earlier_targets(last, partners, alone)
         found = []
         for state, assignment, weight in zip(states[:-1], network.log_assignment, self.weights, strict=False):
-            part, matches = self._judged(state, assignment, *targets, soft)
+            part, matches = self._judged(state, assignment, early_partners, early_alone, soft)
             loss = loss + part * weight
             found.append(matches)
         found.append(last)

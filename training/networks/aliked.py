@@ -76,7 +76,7 @@ class AlikedScores(nn.Module):
         x4 = self.block4(F.avg_pool2d(x3, 4))
         first, *rest = self.score_head
         parts = first.weight.split(DIM // 4, dim=1)
-        scores = 0
+        scores: Tensor = 0
         # The head's first layer is 1 x 1, so it goes before the upsampling: 8 channels grow to full size instead of 128.
         for features, conv, part, scale in zip((x1, x2, x3, x4), (self.conv1, self.conv2, self.conv3, self.conv4), parts,
                                                (1, 2, 8, 32), strict=True):

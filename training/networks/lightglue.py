@@ -125,7 +125,8 @@ class LightGlue(nn.Module):
     def forward(self, positions: Tensor, descriptors: Tensor) -> tuple[Tensor, Tensor]:
         """Normalised positions (2B, K, 2), descriptors (2B, K, C) -> the last layer's similarity and logits, as Assignment."""
         *_, last = self.states(positions, descriptors)
-        return self.log_assignment[-1](last)
+        similarity, logits = self.log_assignment[-1](last)
+        return similarity, logits
 
     def states(self, positions: Tensor, descriptors: Tensor) -> list[Tensor]:
         """(2B, K, width) after each layer."""

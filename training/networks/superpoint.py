@@ -98,7 +98,7 @@ class SuperPoint(nn.Module):
     @torch.no_grad()
     def exported(self) -> dict[str, Tensor]:
         """Tensors float32 under the released model's names, batch norms folded in."""
-        tensors = {}
+        tensors: dict[str, Tensor] = {}
         for name, layer in self.named_children():
             kernel, bias = layer.folded() if isinstance(layer, NormalizedConv) else (layer.weight, layer.bias)
             tensors |= {f'{name}.weight': kernel, f'{name}.bias': bias}

@@ -65,11 +65,13 @@ def _rows(path: Path) -> Iterator[tuple[NDArray[np.uint8], NDArray[np.float32], 
         for row in csv.DictReader(io.StringIO(read[table].decode())):
             image = cv2.imdecode(np.frombuffer(read[f'{scene}/{row["name"]}.jpg'], np.uint8), cv2.IMREAD_GRAYSCALE)
             depth = cv2.imdecode(np.frombuffer(read[f'{scene}/{row["name"]}.depth.png'], np.uint8), cv2.IMREAD_UNCHANGED)
+            assert image is not None
+            assert depth is not None
             height, width = image.shape
             focal = float(row['focal'])
             camera = np.array([[focal, 0, (width - 1) / 2], [0, focal, (height - 1) / 2], [0, 0, 1]], np.float32)
             metres = np.where(depth > 0, depth / 1000, FAR).astype(np.float32)
-            yield image, metres, camera, _pose(row), f'{scene}/{row["cluster"]}'
+            yield np.asarray(image, np.uint8), metres, camera, _pose(row), f'{scene}/{row["cluster"]}'
 
 
 def _pose(row: dict[str, str]) -> NDArray[np.float32]:

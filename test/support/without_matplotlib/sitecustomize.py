@@ -2,4 +2,4 @@
 
 import sys
 
-sys.modules['matplotlib'] = None
+sys.modules['matplotlib'] = None  # type: ignore[assignment]  # so that importing it fails
