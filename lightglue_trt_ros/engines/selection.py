@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..core.backend import Backend
 from ..core.config import MatcherConfig
@@ -15,6 +15,9 @@ from ..utils.errors import EngineError, EngineMismatchError, LightglueTrtError
 from ..utils.processes import given_up, start, trim_heap, wait
 from .engine_store import open_artifact, read_artifact
 from .manifest import Artifact, Identity, engine_dir_of
+
+if TYPE_CHECKING:
+    from .gpu_info import Decision
 
 
 class Opened(NamedTuple):
@@ -92,54 +95,68 @@ def _open_tensorrt(config: MatcherConfig, cancelled: Callable[[], bool]) -> Open
 
 
 def _open_engines(config: MatcherConfig, cancelled: Callable[[], bool]) -> Opened:
-    from .gpu_info import decide, probe
-    from .tensorrt_api import open_tensorrt
-    machine, tensorrt = probe(), open_tensorrt()
-    model, folder = identify_model(config.weights), engine_dir_of(config.engine_dir)
-    calibration_sha256, uncalibrated, warning = '', '', ''
-    try:
-        wanted = Identity.of_calibration(config.engine_spec('fp8'), model)
-        calibration_sha256 = open_artifact(folder, wanted).identity.calibration_sha256
-    except EngineError as error:
-        uncalibrated = str(error)
-        if isinstance(error, EngineMismatchError):  # of an earlier version, say
-            warning = f'running in fp16: {error}'
-
-    def load(precision: str) -> tuple[Artifact, dict[str, bytes]]:
-        return read_artifact(folder, Identity.of_engines(config.engine_spec(precision), model, tensorrt, machine,
-                                                         calibration_sha256=calibration_sha256), Artifact.plans)
-
-    if uncalibrated and config.precision in ('auto', 'fp8'):
-        try:
-            load('fp8')  # only a calibration that passed makes such engines: they may have come without it
-            uncalibrated = ''
-        except EngineMismatchError as error:
-            uncalibrated = str(error)
-        except EngineError:
-            pass
-    decision = decide(config.precision, machine.compute_capability, tensorrt.version, tensorrt.name, uncalibrated)
-    reason, could_be = decision.reason, decide(config.precision, machine.compute_capability, tensorrt.version, tensorrt.name)
-    warning = warning if could_be.matcher == 'fp8' != decision.matcher else ''
-    try:
-        engine_set, plans = load(decision.matcher)
-    except EngineError as error:
+    engines, warning = _Engines(config), ''
+    decision = engines.decide()
+    if decision.matcher == 'fp8' and engines.uncalibrated and (why := engines.missing('fp8')) is not None:
+        # only a calibration that passed makes such engines: they may have come without it
+        decision = engines.decide(str(why if isinstance(why, EngineMismatchError) else engines.uncalibrated))
+        if isinstance(engines.uncalibrated, EngineMismatchError):  # of an earlier version, say
+            warning = f'running in fp16: {engines.uncalibrated}'
+    precision, reason = decision.matcher, decision.reason
+    if (why := engines.missing(precision)) is not None:
         if config.build_on_start:
-            _build(config, folder, decision.matcher, cancelled)
-            engine_set, plans = load(decision.matcher)
-        elif config.precision != 'auto' or decision.matcher != 'fp8':
-            raise
-        else:
-            try:
-                engine_set, plans = load('fp16')
-            except EngineError:
-                raise error from None
-            reason, warning = 'FP16 engines are there', f'running in fp16, not in fp8: {error}'
-    from ..backends.tensorrt import TensorRTBackend
-    spec = engine_set.identity.spec
-    description = f'TensorRT {tensorrt.version}, {spec}, weights {model}'
-    backend = TensorRTBackend(tensorrt, spec, engine_set.identity.early_exits, plans, description,
-                              score_calibration=model.score_calibration)
-    return Opened(backend, f'{backend.description} ({reason}; engines in {engine_set.path})', warning)
+            _build(config, engines.folder, precision, cancelled)
+        elif config.precision == 'auto' and precision == 'fp8' and engines.missing('fp16') is None:
+            precision, reason, warning = 'fp16', 'FP16 engines are there', f'running in fp16, not in fp8: {why}'
+    return engines.open(precision, reason, warning)
+
+
+class _Engines:
+    """The engine sets of a configuration for this machine."""
+
+    def __init__(self, config: MatcherConfig) -> None:
+        from .gpu_info import probe
+        from .tensorrt_api import open_tensorrt
+        self.machine, self.tensorrt = probe(), open_tensorrt()
+        self.config, self.model, self.folder = config, identify_model(config.weights), engine_dir_of(config.engine_dir)
+        self.uncalibrated: EngineError | None = None  # why no calibration for FP8 is there
+        self.calibration_sha256, self._loaded = '', dict[str, tuple[Artifact, dict[str, bytes]]]()
+        try:
+            wanted = Identity.of_calibration(config.engine_spec('fp8'), self.model)
+            self.calibration_sha256 = open_artifact(self.folder, wanted).identity.calibration_sha256
+        except EngineError as error:
+            self.uncalibrated = error.with_traceback(None)  # which holds what its frames do
+
+    def decide(self, uncalibrated: str = '') -> Decision:
+        """The precisions, as of a machine with a calibration unless `uncalibrated` says why there is none."""
+        from .gpu_info import decide
+        capability, tensorrt = self.machine.compute_capability, self.tensorrt
+        return decide(self.config.precision, capability, tensorrt.version, tensorrt.name, uncalibrated)
+
+    def load(self, precision: str) -> tuple[Artifact, dict[str, bytes]]:
+        """A set and its plans, read once. Raises EngineError."""
+        if precision not in self._loaded:
+            wanted = Identity.of_engines(self.config.engine_spec(precision), self.model, self.tensorrt, self.machine,
+                                         calibration_sha256=self.calibration_sha256)
+            self._loaded[precision] = read_artifact(self.folder, wanted, Artifact.plans)
+        return self._loaded[precision]
+
+    def missing(self, precision: str) -> EngineError | None:
+        """Why these engines cannot be loaded; None: they can."""
+        try:
+            self.load(precision)
+        except EngineError as error:
+            return error.with_traceback(None)
+        return None
+
+    def open(self, precision: str, reason: str, warning: str) -> Opened:
+        from ..backends.tensorrt import TensorRTBackend
+        engine_set, plans = self.load(precision)
+        spec = engine_set.identity.spec
+        description = f'TensorRT {self.tensorrt.version}, {spec}, weights {self.model}'
+        backend = TensorRTBackend(self.tensorrt, spec, engine_set.identity.early_exits, plans, description,
+                                  score_calibration=self.model.score_calibration)
+        return Opened(backend, f'{backend.description} ({reason}; engines in {engine_set.path})', warning)
 
 
 def _build(config: MatcherConfig, folder: Path, precision: str, cancelled: Callable[[], bool]) -> None:
