@@ -33,6 +33,7 @@ from training.photographs import NoPhotographsError, drawings, load_photographs
 from training.scenes.views import Scenes, TwoViews, flat_index
 
 RIGHT_PX = 3.0  # a match is right within this distance of the true position
+ENOUGH = 2000  # matches at an exit
 EPSILON = 1e-9  # the least probability that the likelihood takes
 
 
@@ -77,10 +78,11 @@ def matched_views(model: Model, scenes: Scenes, pairs: int) -> Iterator[Matched]
 
 
 def fitted(found: list[Matched]) -> ScoreCalibration:
-    """The calibration of a model; that before the first layer is its own where any pair needed no layer."""
-    by_layers, before = ([part for part in found if bool(part.layers) is some] for some in (True, False))
-    calibration = fit(*joined(by_layers))
-    return dataclasses.replace(calibration, before_layers=fit(*joined(before))) if before else calibration
+    """The calibration of a model: of all pairs that needed layers, and of each early exit that has ENOUGH matches."""
+    last = max(part.layers for part in found)
+    by_exit = {layers: joined([part for part in found if part.layers == layers]) for layers in sorted({part.layers for part in found})}
+    exits = {layers: fit(raw, errors) for layers, (raw, errors) in by_exit.items() if layers != last and len(raw) >= ENOUGH}
+    return dataclasses.replace(fit(*joined([part for part in found if part.layers])), exits=exits)
 
 
 def joined(found: list[Matched]) -> tuple[Float32, Float32]:
@@ -100,10 +102,8 @@ def true_errors(views: TwoViews, before: Float32, points: Float32) -> tuple[Floa
 
 def record_of(calibration: ScoreCalibration, matcher_sha256: str) -> dict[str, Any]:
     """What scores.json has."""
-    record: dict[str, Any] = {'a': calibration.a, 'b': calibration.b}
-    if (before := calibration.before_layers) is not None:
-        record['before_layers'] = {'a': before.a, 'b': before.b}
-    return record | {'matcher_sha256': matcher_sha256}
+    exits = {str(layers): {'a': each.a, 'b': each.b} for layers, each in calibration.exits.items()}
+    return {'a': calibration.a, 'b': calibration.b, 'exits': exits, 'matcher_sha256': matcher_sha256}
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,11 +16,11 @@ class ScoreCalibration:
 
     a: float = 1.0
     b: float = 1.0
-    before_layers: ScoreCalibration | None = None  # of matches at exit 0; None: the same
+    exits: Mapping[int, ScoreCalibration] = field(default_factory=dict)  # of matches after so many layers, where it is another one
 
     def after(self, layers: int) -> ScoreCalibration:
         """The calibration of matches after so many layers."""
-        return self if layers or self.before_layers is None else self.before_layers
+        return self.exits.get(layers, self)
 
     def probability(self, raw: Float32) -> Float32:
         """Of raw scores in [0, 1]; 0, which propagated points have, stays 0."""

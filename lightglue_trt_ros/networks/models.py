@@ -162,12 +162,11 @@ def _read_scores(path: Path, matcher: Weights) -> ScoreCalibration:
     try:
         record = json.loads(path.read_bytes())
         calibration, of = _calibration(record), record['matcher_sha256']
-        if (before_layers := record.get('before_layers')) is not None:
-            calibration = replace(calibration, before_layers=_calibration(before_layers))
+        exits = {int(layers): _calibration(each) for layers, each in record.get('exits', {}).items()}
     except FileNotFoundError:
         return UNCALIBRATED
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise WeightsError(f'{path} is damaged ({error!r}): {remedy}') from error
     if of != matcher.sha256:
         raise WeightsError(f'{path} was fitted to the matcher {of}, this one is {matcher.sha256}: {remedy}')
-    return calibration
+    return replace(calibration, exits=exits)

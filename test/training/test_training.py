@@ -36,7 +36,7 @@ from training.scenes.matrices import inverse, rotation
 from training.scenes.random import Random
 from training.scenes.views import Scenes, TwoViews, other
 from training.schedule import Schedule
-from training.scores import fit, true_errors
+from training.scores import Matched, fit, fitted, record_of, true_errors
 from training.scores import main as scores
 from training.teacher import Teacher
 from training.train import TOY_EXTRACTOR, main
@@ -536,6 +536,20 @@ def test_scores_are_fitted_to_the_share_of_right_matches():
     raw = random.uniform(0, 1, 40_000).astype(np.float32)
     found = fit(raw, np.where(random.uniform(size=len(raw)) < wanted.probability(raw), 1.0, 9.0))
     np.testing.assert_allclose(found.probability(raw), wanted.probability(raw), atol=0.02)
+
+
+def test_early_exits_with_enough_matches_have_scores_of_their_own():
+    random, found = np.random.default_rng(1), []
+    curves = {0: ScoreCalibration(0.9, 3.0), 3: ScoreCalibration(0.2, 0.9), 4: ScoreCalibration(0.5, 0.5), 6: ScoreCalibration(0.4, 0.6)}
+    for layers, curve in curves.items():
+        raw = random.uniform(0, 1, 900 if layers == 4 else 40_000).astype(np.float32)
+        found.append(Matched(layers, raw, np.where(random.uniform(size=len(raw)) < curve.probability(raw), 1.0, 9.0)))
+    calibration = fitted(found)
+    assert [*calibration.exits] == [0, 3]
+    for layers in (0, 3):
+        np.testing.assert_allclose(calibration.after(layers).probability(raw), curves[layers].probability(raw), atol=0.03)
+    assert calibration.after(4) == calibration.after(6) == calibration
+    assert record_of(calibration, '')['exits']['3'] == {'a': calibration.after(3).a, 'b': calibration.after(3).b}
 
 
 def test_the_scores_of_a_model_are_written_into_its_folder(folder, tmp_path, capsys):
