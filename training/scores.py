@@ -79,9 +79,9 @@ def matched_views(model: Model, scenes: Scenes, pairs: int) -> Iterator[Matched]
 
 def fitted(found: list[Matched]) -> ScoreCalibration:
     """The calibration of a model: of all pairs that needed layers, and of each early exit that has ENOUGH matches."""
-    last = max(part.layers for part in found)
-    by_exit = {layers: joined([part for part in found if part.layers == layers]) for layers in sorted({part.layers for part in found})}
-    exits = {layers: fit(raw, errors) for layers, (raw, errors) in by_exit.items() if layers != last and len(raw) >= ENOUGH}
+    *early, _ = sorted({part.layers for part in found})
+    by_exit = {layers: joined([part for part in found if part.layers == layers]) for layers in early}
+    exits = {layers: fit(raw, errors) for layers, (raw, errors) in by_exit.items() if len(raw) >= ENOUGH}
     return dataclasses.replace(fit(*joined([part for part in found if part.layers])), exits=exits)
 
 
