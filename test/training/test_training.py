@@ -540,7 +540,8 @@ def test_scores_are_fitted_to_the_share_of_right_matches():
 
 def test_early_exits_with_enough_matches_have_scores_of_their_own():
     random, found = np.random.default_rng(1), []
-    curves = {layers: ScoreCalibration(*curve) for layers, curve in ((0, (0.9, 3.0)), (3, (0.2, 0.9)), (4, (0.5, 0.5)), (6, (0.4, 0.6)))}
+    numbers = {0: (0.9, 3.0), 3: (0.2, 0.9), 4: (0.5, 0.5), 6: (0.4, 0.6)}
+    curves = {layers: ScoreCalibration(*each) for layers, each in numbers.items()}
     for layers, curve in curves.items():
         raw = random.uniform(0, 1, 900 if layers == 4 else 40_000).astype(np.float32)
         found.append(Matched(layers, raw, np.where(random.uniform(size=len(raw)) < curve.probability(raw), 1.0, 9.0)))
