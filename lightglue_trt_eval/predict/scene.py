@@ -186,9 +186,9 @@ class Scene:
                points: MatchedPoints | None = None) -> Motion | None:
         """The true motion of a pair over the depth of what it sees; None where ground truth or camera is unknown.
 
-        The depth is that of corners followed from one image (H, W) into the other, whoever is judged by it; where too few can be
-        followed, that of the frame nearest in time that had one before; at the very first that of `points`. What was measured
-        once in images is the pair's from then on, whoever asks.
+        The depth is that of corners followed from one image (H, W) into the other, the same for all methods; where too few can be
+        followed, that of the nearest frame in time that had one before; at the very first that of `points`. What was measured
+        in images is kept for the pair.
         """
         if frames not in self.measured.motions:
             motion = self._motion(frames, images, points)

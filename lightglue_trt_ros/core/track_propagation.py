@@ -52,23 +52,32 @@ def propagate(rows: Rows, reference_points: Float32, refined: Refined, keypoints
         good &= np.abs(_line_distances(reference_points, refined.points, fundamental, camera)) < LINE_PX * unit
     known = np.flatnonzero(good)
     order = known.take(sigmas.take(known).argsort(kind='stable'))
-    points, count = refined.points.take(order, axis=0), len(keypoints)
-    near, others = _near_pairs(points, np.concatenate([keypoints, points]), NEAR_PX * unit)
-    keypoint_rows, duplicate = np.full(len(order), count), np.zeros(len(order), np.bool_)  # `count`: no keypoint is near
-    near_keypoint, near_better = others < count, others - count < near  # a better candidate has a smaller covariance
-    duplicate[near[near_better & ~near_keypoint]] = True
-    np.minimum.at(keypoint_rows, near[near_keypoint], others[near_keypoint])
-
-    left = np.flatnonzero(~duplicate)
-    keypoint_rows, numbers = keypoint_rows.take(left), np.arange(len(left))
-    taken, first = np.zeros(count + 1, np.bool_), np.empty(count + 1, np.intp)
-    taken[matched] = True
-    first[keypoint_rows[::-1]] = numbers[::-1]  # the last one written stays
-    new = keypoint_rows == count
-    kept = np.flatnonzero(new | ((first.take(keypoint_rows) == numbers) & ~taken.take(keypoint_rows)))[:count]
-    chosen, next_rows, new = order.take(left.take(kept)), keypoint_rows.take(kept), new.take(kept)
+    left, keypoint_rows = _without_near_duplicates(refined.points.take(order, axis=0), keypoints, NEAR_PX * unit)
+    kept = _one_per_keypoint(keypoint_rows, matched, count := len(keypoints))[:count]
+    chosen, next_rows = order.take(left.take(kept)), keypoint_rows.take(kept)
+    new = next_rows == count
     next_rows[new] = count + np.arange(np.count_nonzero(new))
     return Propagated(rows.take(chosen), next_rows, refined.take(chosen))
+
+
+def _without_near_duplicates(points: Float32, keypoints: Float32, reach: float) -> tuple[Rows, Rows]:
+    """Which points of (M, 2), best first, have no better one within `reach`; and the first of the K keypoints there, K for none."""
+    count = len(keypoints)
+    near, others = _near_pairs(points, np.concatenate([keypoints, points]), reach)
+    keypoint_rows, duplicate = np.full(len(points), count), np.zeros(len(points), np.bool_)
+    at_keypoint, at_better = others < count, others - count < near
+    duplicate[near[at_better & ~at_keypoint]] = True
+    np.minimum.at(keypoint_rows, near[at_keypoint], others[at_keypoint])
+    left = np.flatnonzero(~duplicate)
+    return left, keypoint_rows.take(left)
+
+
+def _one_per_keypoint(keypoint_rows: Rows, matched: Rows, count: int) -> Rows:
+    """Which points, best first, continue: those without a keypoint (`count`), and the best at each keypoint that has no match."""
+    numbers, taken, best = np.arange(len(keypoint_rows)), np.zeros(count + 1, np.bool_), np.empty(count + 1, np.intp)
+    taken[matched] = True
+    best[keypoint_rows[::-1]] = numbers[::-1]  # the last one written stays
+    return np.flatnonzero((keypoint_rows == count) | ((best.take(keypoint_rows) == numbers) & ~taken.take(keypoint_rows)))
 
 
 def _line_distances(points0: Float32, points1: Float32, fundamental: Float64, camera: Intrinsics | None) -> Float64:
