@@ -211,7 +211,7 @@ def test_a_backend_without_the_exit_is_not_asked_for_it():
 
 @pytest.mark.networks
 def test_matches_before_first_layer_have_own_score_calibration(backend):
-    model = dataclasses.replace(light(), score_calibration=ScoreCalibration(0.3, 0.6, ScoreCalibration(2.0, 3.0)))
+    model = dataclasses.replace(light(), score_calibration=ScoreCalibration(0.3, 0.6, {0: ScoreCalibration(2.0, 3.0)}))
     image = photo('coffee', HEIGHT, WIDTH)
     images = image, moved(image, 2, 1.0, (5, 3))[0]
     own = published(Asked(SPEC, model, threads=2), images, dataclasses.replace(CONFIG, match_threshold=0.2))
