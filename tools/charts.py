@@ -107,9 +107,9 @@ def gpu_times() -> str:
 
 def boards() -> str:
     """Predicted times of boards, hollow, and measured ones of an H100, filled; logarithmic."""
-    predicted, measured = load('boards').rows, load('gpu_times').rows
-    lines = [(row[0], [float(part) for part in re.findall(r'[\d.]+', cell)], kind)
-             for row in predicted for kind, cell in (('c0', row[6]), ('c1', row[7]))]
+    predicted, measured = load('boards'), load('gpu_times').rows
+    lines = [(row[0], [float(part) for part in re.findall(r'[\d.]+', predicted.cell(row[0], f'{model}: together'))], kind)
+             for row in predicted.rows for kind, model in (('c0', 'ours'), ('c1', 'ours_light'))]
     shares = list(dict.fromkeys(row[1] for row in measured))
     svg = Svg('Milliseconds of the GPU for a frame: predicted for boards, measured on an H100',
               116 + 18 * len(lines) + 24 * len(shares))
@@ -180,7 +180,7 @@ def peers() -> str:
     svg.text(14, 22, 'Pose AUC@10, mean over strides 1, 2, 4', 'bold')
     svg.text(14, 40, '● refined   ○ without refinement', 'small soft')
     left, y, last = 190.0, 48.0, ''
-    for recording, matcher, *cells in rows:
+    for recording, matcher, *cells, _ in rows:
         if recording != last:
             y, last = y + 22, recording
             svg.text(14, y, recording, 'bold')

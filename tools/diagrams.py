@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tools.svg import WIDTH, Svg
+
+# Rows from the top to the bottom: a room imports only rooms of lower rows; test/package/test_architecture.py compares.
+WORKBENCH_ROWS = (('cli',), ('times', 'quantization', 'fleet'), ('report', 'evaluate'), ('score',), ('predict',),
+                  ('images', 'demo', 'replay'))
+ROBOT_ROWS = (('cli',), ('ros',), ('odometry', 'engines'), ('datasets', 'backends'), ('networks',), ('core',), ('utils',))
 
 
 def rooms() -> str:
@@ -11,18 +18,15 @@ def rooms() -> str:
     svg.text(14, 22, 'Each room imports only rooms below it.', 'small soft')
     svg.text(14, 46, 'lightglue_trt_eval', 'bold')
     svg.text(WIDTH - 14, 46, 'the workbench', 'small soft', 'end')
-    layers = [['cli'], ['times', 'demo'], ['quantization', 'fleet'], ['report', 'evaluate'], ['score', 'predict'],
-              ['images', 'replay']]
-    y = _layers(svg, 56, layers, ())
+    y = _layers(svg, 56, WORKBENCH_ROWS, ())
     svg.text(14, y + 26, 'lightglue_trt_ros', 'bold')
     svg.text(WIDTH - 14, y + 26, 'green: for each frame', 'small soft', 'end')
-    robot = [['cli'], ['ros'], ['odometry', 'engines'], ['datasets', 'backends'], ['networks'], ['core'], ['utils']]
     svg.arrow(WIDTH / 2, y, WIDTH / 2, y + 36)
-    _layers(svg, y + 36, robot, ('ros', 'backends', 'core'))
+    _layers(svg, y + 36, ROBOT_ROWS, ('ros', 'backends', 'core'))
     return str(svg)
 
 
-def _layers(svg: Svg, y: float, layers: list[list[str]], green: tuple[str, ...]) -> float:
+def _layers(svg: Svg, y: float, layers: Sequence[Sequence[str]], green: tuple[str, ...]) -> float:
     """Rows of boxes from the top to the bottom; the height where they end."""
     for number, names in enumerate(layers):
         width = (WIDTH - 28 - 8 * (len(names) - 1)) / len(names)

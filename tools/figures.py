@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lightglue_trt_eval.report.json_report import as_text
+from lightglue_trt_eval.times.board_prediction import BOARDS, STAGES
 from lightglue_trt_eval.times.provenance import version
 from lightglue_trt_ros.core.timing import PERCENTILES
 
@@ -33,6 +34,7 @@ KEPT = ('name', 'ours', 'summary')  # of a matcher of a report,
 CHARTED = ('intervals', 'deviation_histogram')  # and these of the recordings that charts have
 GPU_STAGES = ('extract', 'match', 'place', 'together', 'at exit 0')
 CONTESTED = 'pose_auc@10'
+UNREFINED = ', refinement none'  # ends the names of matchers without refinement
 DIGITS = 6  # significant, of what is kept of a report
 
 
@@ -204,11 +206,50 @@ def _of_device(content: Mapping[str, Any]) -> Table:
     return _percentiles(content, {name: values for name, values in content['device'].items() if name != 'prediction'}, 3)
 
 
+def _of_times(content: Mapping[str, Any]) -> Table:
+    """Rows are `labels` and the files of `benchmark stages` that they stand for; columns are percentiles of a stage in each file.
+
+    A column without a stage is the mean number of layers.
+    """
+    rows = [[*row['labels'], *(', '.join(_time(document(name)['stages'], column) for name in row['files'])
+                               for column in content['columns'])] for row in content['times']]
+    heads = [*content['heads'], *(column['label'] for column in content['columns'])]
+    origin = _origin({'note': content['note'], **document(content['times'][0]['files'][0])})
+    return Table(heads, rows, len(content['heads']), origin)
+
+
+def _time(run: Mapping[str, Any], column: Mapping[str, Any]) -> str:
+    values = np.percentile(run['stages'][column['stage']], column['percentiles']) if 'stage' in column else [np.mean(run['layers'])]
+    return ', '.join(f'{value:.{column["digits"]}f}' for value in values)
+
+
+def _of_peers(content: Mapping[str, Any]) -> Table:
+    """Pose AUC@10 of each matcher at all strides, with its refinement and without; and how many pairs these are."""
+    found: dict[tuple[str, str], list[list[str]]] = {}
+    for part in content['peers']['recordings']:
+        scores = {name: f'{figures["own"][CONTESTED]:.1f}' for name, figures in part['matchers'].items()}
+        for name in (name for name in scores if UNREFINED not in name):
+            cells = [scores[name], scores[name + UNREFINED], str(part['pairs'])]
+            found.setdefault((part['sequence'], name), []).append(cells)
+    rows = [[*key, *(', '.join(column) for column in zip(*cells, strict=True))] for key, cells in found.items()]
+    return Table(['recording', 'matcher', 'AUC@10', 'AUC@10, no refinement', 'pairs'], rows, 2, _origin(content))
+
+
 def _of_devices(content: Mapping[str, Any]) -> Table:
     """Medians of several runs of `benchmark device`, each named by its model and its multiprocessors."""
     runs = {name: document(file) for name, file in content['devices'].items()}
     rows = [[*name.split(', '), *(f'{np.median(run["device"][stage]):.3f}' for stage in GPU_STAGES)] for name, run in runs.items()]
     return Table(['model', 'multiprocessors', *GPU_STAGES], rows, 2, _origin(next(iter(runs.values()))))
+
+
+def _of_boards(content: Mapping[str, Any]) -> Table:
+    """Ranges from bound to estimate that `benchmark device` predicts for each board, by model and stage."""
+    runs = {model: document(name)['device']['prediction']['boards'] for model, name in content['boards'].items()}
+    rows = [[board.name, f'{board.matrix_tflops:g}', f'{board.gb_per_s:g}', *(
+        ' to '.join(f'{value:.{1 if value >= 0.1 else 2}f}' for value in stage.values())
+        for boards in runs.values() for stage in boards[board.name].values())] for board in BOARDS]
+    heads = [f'{model}: {stage}' for model in runs for stage in (*STAGES, 'together')]
+    return Table(['board', 'FP16 TFLOP/s', 'GB/s', *heads], rows, 1, _origin(document(next(iter(content['boards'].values())))))
 
 
 def _of_node(content: Mapping[str, Any]) -> Table:
@@ -230,8 +271,8 @@ def _origin(content: Mapping[str, Any]) -> str:
 
 KINDS: dict[str, Callable[[Mapping[str, Any]], Table]] = {
     'list': _of_list, 'rows': _of_rows, 'reports': _of_reports, 'means': _of_means, 'verdicts': _of_verdicts, 'runs': _of_runs,
-    'devices': _of_devices, 'stages': _of_stages, 'device': _of_device, 'node': _of_node,
-    'homographies': _of_homographies, 'turns': _of_turns}
+    'boards': _of_boards, 'devices': _of_devices, 'times': _of_times, 'peers': _of_peers, 'stages': _of_stages,
+    'device': _of_device, 'node': _of_node, 'homographies': _of_homographies, 'turns': _of_turns}
 
 
 def keep(file: Path, name: str, command: str) -> None:

@@ -106,8 +106,9 @@ def match_pairs(name: str, backend: Backend, config: MatcherConfig, recorded: Re
     log.info(f'{name}: {backend.description}')
     found: dict[str, dict[Pair, FrameMatches]] = {method.name: {} for method in methods}
     with closing(networks):
+        streams: list[Any] = []
         for pair in dict.fromkeys(itertools.chain(*recorded.by_stride.values())):
-            streams = [method.stream() for method in methods]
+            _before, streams = streams, [method.stream() for method in methods]  # a frame of both pairs is extracted once
             for stamp, frame in enumerate(pair):  # all variants of a frame, which then is extracted once
                 for method, stream in zip(methods, streams, strict=True):
                     prediction = stream.process(ShownFrame(frame, float(stamp), recorded.images[frame]))

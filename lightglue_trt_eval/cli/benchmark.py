@@ -55,7 +55,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog='benchmark', description=__doc__)
     parser.add_argument('parts', nargs='*', metavar='PART', help=f'of {", ".join(PARTS)}; default: {", ".join(PARTS[:3])}')
     add_settings(parser, MatcherConfig, 'backend', 'engine_dir', 'precision', 'weights', 'image_height', 'image_width',
-                 'max_keypoints', 'refinement')
+                 'max_keypoints', 'refinement', 'depth_confidence')
     parser.add_argument('--frames', type=number(int, 3), default=30, help='for stages and caching, default: %(default)s; of a '
                         "GPU's stages 500 tell p99 and the largest")
     parser.add_argument('--skip', type=number(int, 1), default=1, help='for stages: frames before them, default: %(default)s')

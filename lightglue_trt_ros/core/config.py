@@ -100,7 +100,7 @@ class MatcherConfig:
         low=ALL_LAYERS, high=1.0, dynamic=True)
     refinement: str = setting(
         'patches', "Subpixel refinement of matched points: patches refines them by the images; none keeps SuperPoint's positions",
-        choices=('patches', 'none'), dynamic=True, detail='Patches reaches a tenth of a pixel where there is texture')
+        choices=('patches', 'none'), dynamic=True, detail='Patches refines only where there is texture')
     max_sigma_px: float = setting(
         0.0, 'Largest standard deviation of a published point in any direction, pixels; 0: any', low=0.0, high=1000.0, dynamic=True)
     carry_frames: int = setting(

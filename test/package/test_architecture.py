@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from support.ros_modules import ROS
 
+from tools import diagrams
+
 ROOT = Path(__file__).parents[2]
 ROBOT, WORKBENCH = ROOT / 'lightglue_trt_ros', ROOT / 'lightglue_trt_eval'
 ROOMS = {  # rooms and files at the top, from below
@@ -79,6 +81,18 @@ def test_imports_go_downwards_and_libraries_have_their_places(package: Path, pat
         assert places is None or any(f'{place}/'.startswith(f'{allowed}/') for allowed in places), f'{name} does not belong here'
         assert top not in NOWHERE
         assert package != ROBOT or room != 'core' or top in OF_CORE, f'{name}: core/ has NumPy and OpenCV'
+
+
+@pytest.mark.parametrize(('package', 'rows'), [(ROBOT, diagrams.ROBOT_ROWS), (WORKBENCH, diagrams.WORKBENCH_ROWS)])
+def test_drawing_has_each_folder_above_what_it_imports(package: Path, rows: tuple[tuple[str, ...], ...]) -> None:
+    row_of = {room: number for number, rooms in enumerate(rows) for room in rooms}
+    assert row_of.keys() >= {path.name for path in package.iterdir() if path.is_dir() and path.name != '__pycache__'}
+    for path in FILES[package]:
+        room = path.relative_to(package).parts[0].removesuffix('.py')
+        for top, _, inner in (name.partition('.') for name in imports(path)):
+            below = inner.partition('.')[0]
+            if top == package.name and room in row_of and below in row_of and below != room:
+                assert row_of[below] > row_of[room], f'{room} imports {below}'
 
 
 def test_the_robot_imports_nothing_of_the_workbench() -> None:
