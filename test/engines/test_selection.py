@@ -56,14 +56,15 @@ def test_tensorrt_asked_for_is_refused_instead():
         open_backend(MatcherConfig(backend='tensorrt', **SMALL))
 
 
-def test_broken_tensorrt_falls_back_to_onnx_runtime_with_a_warning(monkeypatch):
+@pytest.mark.parametrize('kind', [ImportError, OSError, RuntimeError, AttributeError])
+def test_broken_tensorrt_falls_back_to_onnx_runtime_with_a_warning(monkeypatch, kind):
     def broken(*arguments):
-        raise ImportError('libnvinfer.so.10: cannot open shared object file')
+        raise kind('libnvinfer.so.10: cannot open shared object file')
 
     monkeypatch.setattr('lightglue_trt_ros.engines.gpu_info.probe', broken)
     opened = open_backend(MatcherConfig(**SMALL))
     assert isinstance(opened.backend, OnnxRuntimeBackend)
-    assert 'ImportError: libnvinfer.so.10' in opened.warning
+    assert f'{kind.__name__}: libnvinfer.so.10' in opened.warning
     with pytest.raises(EngineError, match=r'libnvinfer\.so\.10'):
         open_backend(MatcherConfig(backend='tensorrt', **SMALL))
 
