@@ -135,7 +135,7 @@ def test_self_matched_keyframe_has_small_covariances_calibrated_scores(flown, ba
     assert np.abs(found.keypoints - found.reference_keypoints).max() == 0
     assert found.covariances[:, 0, 0].min() < 0.5 * unrefined(1)[0, 0, 0], 'the scale of the covariances is that of the errors'
     raw = backend.match(keyframe.features, keyframe.features, CONFIG.thresholds(backend.score_calibration))
-    np.testing.assert_allclose(found.scores, backend.score_calibration.probability(raw.scores[raw.indices >= 0]))
+    np.testing.assert_allclose(found.scores, backend.score_calibration.after(raw.layers).probability(raw.scores[raw.indices >= 0]))
     assert not np.allclose(found.scores, raw.scores[raw.indices >= 0])
 
 

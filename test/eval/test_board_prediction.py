@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from functools import cache
-from pathlib import Path
 
 import pytest
 
@@ -14,9 +12,9 @@ from lightglue_trt_eval.times import board_prediction as prediction
 from lightglue_trt_eval.times.board_prediction import SHARES, STAGES, Board, measured_ms, predict, share_of_h100
 from lightglue_trt_eval.times.graph_costs import Work
 from lightglue_trt_ros.core.config import MatcherConfig
+from tools import figures
 
 pytestmark = pytest.mark.networks
-FIGURES = Path(__file__).resolve().parents[2] / 'docs' / 'figures' / 'boards.json'
 
 
 @pytest.fixture(autouse=True, scope='module')
@@ -91,12 +89,13 @@ def test_measured_times_are_of_their_shapes_and_models_alone():
 
 
 def test_figures_of_the_docs_have_these_predictions():
-    ours, light = (predict(MatcherConfig(weights=model)).boards for model in ('ours', 'ours_light'))
-    rates = {board.name: board for board in prediction.BOARDS}
+    models = [predict(MatcherConfig(weights=model)).boards for model in ('ours', 'ours_light')]
     expected = []
-    for name, stages in ours.items():
-        cells = [name, f'{rates[name].matrix_tflops}', f'{rates[name].gb_per_s}']
-        for stage, each in (*((stage, stages[stage]) for stage in (*STAGES, 'together')), ('', light[name]['together'])):
-            cells.append(f'{each.bound_ms:.{2 if stage == "place" else 1}f} to {each.estimate_ms:.1f}')
+    for board in prediction.BOARDS:
+        cells = [board.name, f'{board.matrix_tflops}', f'{board.gb_per_s}']
+        for boards in models:
+            for stage in (*STAGES, 'together'):
+                each = boards[board.name][stage]
+                cells.append(f'{each.bound_ms:.{2 if stage == "place" else 1}f} to {each.estimate_ms:.1f}')
         expected.append(cells)
-    assert json.loads(FIGURES.read_text())['rows'] == expected
+    assert figures.load('boards').rows == expected
