@@ -162,7 +162,9 @@ def _read_scores(path: Path, matcher: Weights) -> ScoreCalibration:
     try:
         record = json.loads(path.read_bytes())
         calibration, of = _calibration(record), record['matcher_sha256']
-        exits = {int(layers): _calibration(each) for layers, each in record.get('exits', {}).items()}
+        before_layers = record.get('before_layers')  # earlier files have that of exit 0 alone
+        curves = record.get('exits', {}) if before_layers is None else {0: before_layers}
+        exits = {int(layers): _calibration(each) for layers, each in curves.items()}
     except FileNotFoundError:
         return UNCALIBRATED
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:

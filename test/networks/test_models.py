@@ -144,12 +144,17 @@ def test_a_model_has_the_calibration_in_its_folder(mine):
     (mine / SCORES).write_text(json.dumps(content | {'exits': {'0': {'a': 2.0, 'b': 3.0}, '3': {'a': 4.0, 'b': 5.0}}}))
     found = load_model(str(mine)).score_calibration
     assert [found.after(layers) for layers in (0, 3, 4)] == [ScoreCalibration(2.0, 3.0), ScoreCalibration(4.0, 5.0), found]
+    for before, exits in ((None, {}), ({'a': 2.0, 'b': 3.0}, {0: ScoreCalibration(2.0, 3.0)})):  # as earlier files have it
+        (mine / SCORES).write_text(json.dumps(content | {'before_layers': before}))
+        assert load_model(str(mine)).score_calibration == ScoreCalibration(0.25, 0.5, exits)
 
 
 @pytest.mark.parametrize(('change', 'words'), [
     ({'a': 0.0}, 'damaged'), ({'b': math.inf}, 'damaged'), ({'a': 'one'}, 'damaged'), ({'matcher_sha256': 'f' * 64}, 'fitted to'),
     ({'exits': {'0': {'a': 1.0}}}, 'damaged'), ({'exits': {'0': {'a': 1.0, 'b': -1.0}}}, 'damaged'),
-    ({'exits': {'none': {'a': 1.0, 'b': 1.0}}}, 'damaged'), ({'exits': 0.3}, 'damaged')])
+    ({'exits': {'none': {'a': 1.0, 'b': 1.0}}}, 'damaged'), ({'exits': 0.3}, 'damaged'),
+    ({'before_layers': {'a': 1.0}}, 'damaged'), ({'before_layers': {'a': 1.0, 'b': -1.0}}, 'damaged'),
+    ({'before_layers': 0.3}, 'damaged')])
 def test_a_calibration_that_is_damaged_or_of_another_matcher_is_refused(mine, change, words):
     content = {'a': 0.25, 'b': 0.5, 'matcher_sha256': load_model(str(mine)).matcher.sha256, **change}
     (mine / SCORES).write_text(json.dumps(content))
