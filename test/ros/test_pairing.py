@@ -294,6 +294,17 @@ def test_a_right_image_in_the_middle_of_two_left_ones_serves_one():
     assert pairing.missing == 1
 
 
+@pytest.mark.slow
+def test_an_extra_right_image_between_two_does_not_end_the_wait():
+    """The frame comes before the extra image and its own, as over topics that overtake one another."""
+    pairing: Pairing[float] = Pairing(0.005, max_wait_s=5.0)
+    extra = [(7 * PERIOD + 0.01, 'right', 6.5 * PERIOD), (7 * PERIOD + 0.03, 'right', 7 * PERIOD)]
+    arrivals = [arrival for arrival in both(12, delay=-0.01) if arrival[1:] != ('right', 7 * PERIOD)]
+    paired, held, _ = live(pairing, [(when - 50, side, stamp) for when, side, stamp in arrivals] + extra, 0.001)
+    assert all(paired)
+    assert max(held) < 2.5
+
+
 @pytest.mark.parametrize('max_skew', [0.06, 0.1, 0.12, 0.5])
 def test_a_lost_image_costs_its_pair_alone_however_large_a_skew_is_allowed(max_skew):
     line = Timeline(max_skew)

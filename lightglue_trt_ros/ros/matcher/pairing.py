@@ -17,6 +17,7 @@ from ...core.timing import usual_period
 PARTNERS, FRAMES = 16, 64  # partners that came before their frames, with their data; frames whose stamps are kept
 OPEN = 4  # newest frames whose partners are kept however many follow: the next one to be processed is among them
 SILENT = 5  # frames in a row without any partner: then nothing waits
+RHYTHM = 3  # last partners, each of which tells when the next are due: one that is out of time is no guide
 JUDGED, BLAMED = 10, 5  # last frames: those that show that partners are missing, and those that show why
 
 T = TypeVar('T')
@@ -239,7 +240,13 @@ class Pairing(Generic[T]):
         period = usual_period(self._partner_stamps, 0.25)  # some are lost
         if math.isinf(period):
             return nearest is None
-        due = abs(last[0] + max(1, round((stamp - last[0]) / period)) * period - stamp)
+        due = min(_due(each, last[0], period, stamp) for each in list(self._partner_stamps)[-RHYTHM:])
         if nearest is None:
             return due <= self._reach_s + self._half_period_s / 2
         return abs(nearest.stamp - stamp) - due > period / 4
+
+
+def _due(of: float, last: float, period: float, stamp: float) -> float:
+    """How far from `stamp` the nearest image is that comes after `last`, whole periods after the one at `of`."""
+    periods = max(math.floor((last - of) / period + 0.25) + 1, round((stamp - of) / period))
+    return abs(of + periods * period - stamp)
