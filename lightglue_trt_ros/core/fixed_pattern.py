@@ -49,7 +49,7 @@ class FixedPattern:
         known = self._known
         if known is None or not known.are_in(image):
             return image
-        return np.asarray(cv2.subtract(image, known.offsets, dtype=cv2.CV_8U), np.uint8)
+        return known.subtracted_from(image)
 
     def add(self, image: UInt8) -> None:
         """Learn from an image, uint8 (H, W), before which the camera moved."""
@@ -91,7 +91,8 @@ class _Offsets:
     """What is to be subtracted, int16 (H, W), and whether an image has it: by the pixels with the largest offsets."""
 
     def __init__(self, offsets: NDArray[np.int16]) -> None:
-        self.offsets, strength = offsets, np.zeros(offsets.shape, np.int16)
+        self._brighter, self._darker = (np.clip(part, 0, 255).astype(np.uint8) for part in (offsets, -offsets))
+        strength = np.zeros(offsets.shape, np.int16)
         strength[INSIDE] = np.abs(offsets[INSIDE])
         above = np.bincount(strength.ravel())[::-1].cumsum()[::-1]  # pixels with this strength at least
         least = max(1, int(np.searchsorted(-above, -PROBES, side='right')) - 1)
@@ -99,10 +100,14 @@ class _Offsets:
         self._v, self._u = np.unravel_index(strongest[::max(1, len(strongest) // PROBES)], strength.shape)
         self._expected = self._contrast(offsets)
 
+    def subtracted_from(self, image: UInt8) -> UInt8:
+        """An image, uint8 (H, W), without them. A quarter of the time of a subtraction of int16."""
+        return np.asarray(cv2.subtract(cv2.add(image, self._darker), self._brighter), np.uint8)
+
     def are_in(self, image: UInt8) -> bool:
         """Whether an image, uint8 (H, W), has them."""
         expected = self._expected
-        return image.shape == self.offsets.shape and bool(self._contrast(image) @ expected > PRESENT * (expected @ expected))
+        return image.shape == self._brighter.shape and bool(self._contrast(image) @ expected > PRESENT * (expected @ expected))
 
     def _contrast(self, image: UInt8 | NDArray[np.int16]) -> Float32:
         """How those pixels differ from the mean of four around."""
