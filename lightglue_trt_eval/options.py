@@ -41,8 +41,8 @@ OF_CAMERA = ('image_topic', 'depth_topic', 'camera', 'camera_in_body', 'mask', '
              'truth_child_frame')  # may have {camera}
 SETTINGS = ('backend', 'engine_dir', 'precision', 'max_keypoints', 'weights', 'match_threshold', 'refinement', 'depth_confidence',
             'mask_margin', 'static_points')
-DYNAMIC = tuple(field.name for field in dataclasses.fields(MatcherConfig) if field.metadata['dynamic'])
-COMPARABLE = ('weights', *DYNAMIC)
+OF_MATCHERS = tuple(field.name for field in dataclasses.fields(MatcherConfig)
+                    if field.metadata['dynamic'] or field.name == 'static_points')  # no other backend is opened for them
 GIVEN = ('reference', 'keyframe_min_ratio', 'max_gap_s')  # each frame is matched with the one before, and the evaluation knows gaps
 SEVERAL_WORDS = {  # options that take several words, and which words belong to them
     '--baselines': lambda word: {*word.lower().split(',')} <= {*BASELINES, ''},
@@ -208,7 +208,7 @@ def variants(config: MatcherConfig, compare: Sequence[str]) -> dict[str, Matcher
 
 def settings_in_words(config: MatcherConfig, other: MatcherConfig | None = None) -> str:
     """The settings that two variants of one backend may differ in; with `other`, those in which they do."""
-    values = {name.replace('_', ' '): getattr(config, name) for name in DYNAMIC
+    values = {name.replace('_', ' '): getattr(config, name) for name in OF_MATCHERS
               if name not in GIVEN and (other is None or getattr(other, name) != getattr(config, name))}
     return ', '.join(f'{name} {value:g}' if isinstance(value, float) else f'{name} {value}' for name, value in values.items())
 
@@ -225,7 +225,7 @@ def _name(word: str) -> str:
         return Path(value).name or word
     if _is_engine_set(word):
         return Path(word).name
-    return f'ours {value if value.isidentifier() else word}'
+    return f'ours {value if setting == "refinement" else word}'
 
 
 def _is_engine_set(word: str) -> bool:
@@ -257,8 +257,8 @@ def _variant(config: MatcherConfig, word: str) -> MatcherConfig:
 
 
 def _with_setting(config: MatcherConfig, name: str, text: str) -> MatcherConfig:
-    """`config` with other weights, or with another value of one of the settings that may change while the node runs."""
-    check_names([name], COMPARABLE)
+    """`config` with other weights, or with another value of a setting that is of no backend."""
+    check_names([name], ('weights', *OF_MATCHERS))
     kind: type = type(getattr(config, name))
     try:
         changes = {name: kind(text)}

@@ -18,7 +18,7 @@ from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor
 from lightglue_trt_ros.core.types import Float32, FrameMatches, UInt8
 from lightglue_trt_ros.engines.selection import open_backend
 
-from ..options import DYNAMIC, settings_in_words
+from ..options import OF_MATCHERS, settings_in_words
 from .baselines import BASELINES, Description, DescriptorMatcher, KltMatcher, MatchedPoints
 from .frames import ShownFrame
 from .predictions import Prediction
@@ -163,12 +163,12 @@ Method = OurMethod | Baseline
 
 
 def by_networks(wanted: dict[str, MatcherConfig]) -> list[dict[str, MatcherConfig]]:
-    """Groups of variants that share their networks: they differ only in settings that may change while the node runs.
+    """Groups of variants that share their networks: they differ only in settings that are of no backend.
 
     Not in `mask_margin`, by which a frame's features differ.
     """
     groups: dict[MatcherConfig, dict[str, MatcherConfig]] = {}
-    defaults = {name: getattr(MatcherConfig(), name) for name in DYNAMIC if name != 'mask_margin'}
+    defaults = {name: getattr(MatcherConfig(), name) for name in OF_MATCHERS if name != 'mask_margin'}
     for name, config in wanted.items():
         groups.setdefault(dataclasses.replace(config, **defaults), {})[name] = config
     return list(groups.values())

@@ -474,12 +474,13 @@ def test_variants() -> None:
     assert found['ours fp32'] == dataclasses.replace(config, precision='fp32')
     assert found['ours 512'] == dataclasses.replace(config, max_keypoints=512)
     assert variants(config, ['depth_confidence=-1'])['ours depth_confidence=-1'].depth_confidence == -1
+    assert variants(config, ['static_points=keep'])['ours static_points=keep'].static_points == 'keep'
     assert variants(config, ['refinement=none'])['ours none'].refinement == 'none'
     assert variants(config, ['weights=ours_light'])['ours_light'].weights == 'ours_light'
     for words, message in ((['fp12'], '--compare fp12: give precisions'), (['fp32', 'fp32'], 'each may stand there once'),
                            (['999999'], 'max_keypoints is 999999'), (['match_treshold=1'], 'did you mean match_threshold'),
                            (['match_threshold=high'], 'must be a float'), (['depth_confidence=2'], 'must lie in'),
-                           (['backend=x'], 'unknown setting')):
+                           (['static_points=x'], 'use one of auto, drop, keep'), (['backend=x'], 'unknown setting')):
         with pytest.raises(ConfigError, match=message):
             variants(config, words)
 
