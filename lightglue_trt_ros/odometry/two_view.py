@@ -18,10 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from ..core.geometry import contiguous, epipolar_distances, sampled_model
 from ..core.types import Float64
 from ..datasets.poses import angles_deg
+from .likelihood import Residuals, cross_matrix, refine
 
 MIN_MATCHES = 6  # five give up to ten essential matrices that all fit
 CONFIDENCE, SAMPLINGS = 0.9999, 10_000  # of RANSAC; OpenCV's USAC methods ignore the latter before 4.7
-REFINE_STEPS = 20  # of Levenberg-Marquardt at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +44,7 @@ def relative_pose(pose0: ArrayLike, pose1: ArrayLike) -> tuple[Float64, Float64]
 def essential_from_poses(pose0: ArrayLike, pose1: ArrayLike) -> Float64:
     """Essential matrix (3, 3) of two world-from-camera poses: E = [t]x R, x1' E x0 = 0 (HZ 9.6). Zero without a baseline."""
     rotation, translation = relative_pose(pose0, pose1)
-    return _cross(translation) @ rotation
+    return cross_matrix(translation) @ rotation
 
 
 def fundamental_from_poses(pose0: ArrayLike, pose1: ArrayLike, intrinsics0: ArrayLike, intrinsics1: ArrayLike) -> Float64:
@@ -78,7 +78,7 @@ def deviations(points0: ArrayLike, points1: ArrayLike, covariances: ArrayLike, f
 
 def fundamental_of(pose: RelativePose, intrinsics0: ArrayLike, intrinsics1: ArrayLike) -> Float64:
     """Fundamental matrix (3, 3) of an estimated pose."""
-    return np.asarray(_inverse(intrinsics1).T @ _cross(pose.translation) @ pose.rotation @ _inverse(intrinsics0), np.float64)
+    return np.asarray(_inverse(intrinsics1).T @ cross_matrix(pose.translation) @ pose.rotation @ _inverse(intrinsics0), np.float64)
 
 
 def homography_errors(points0: ArrayLike, points1: ArrayLike, homography: ArrayLike) -> Float64:
@@ -125,12 +125,12 @@ def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: 
     if pose is not None and refine_px > 0:
         to_rays = inverse1[:2, :2]  # from pixels to (x / z, y / z)
         in_rays = None if covariances is None else to_rays @ np.asarray(covariances, np.float64) @ to_rays.T
-        rotation, direction = _refine(*pose, _Residuals(x0, x1, refine_px * pixel, in_rays))
-        pose = _in_front(_cross(direction) @ rotation, x0, x1, limit)  # the refined matrix knows the sides better
+        rotation, direction = refine(*pose, Residuals(x0, x1, refine_px * pixel, in_rays))
+        pose = _in_front(cross_matrix(direction) @ rotation, x0, x1, limit)  # the refined matrix knows the sides better
     if pose is None:
         return None
     rotation, direction = pose
-    return RelativePose(rotation, direction, np.abs(_sampson(_cross(direction) @ rotation, x0, x1)) < limit)
+    return RelativePose(rotation, direction, np.abs(_sampson(cross_matrix(direction) @ rotation, x0, x1)) < limit)
 
 
 PoseEstimator = Callable[..., RelativePose | None]  # of points, points, camera matrix, camera matrix, and covariances or None
@@ -194,12 +194,6 @@ def _inverse(matrix: ArrayLike) -> Float64:
     return np.asarray(np.linalg.inv(np.asarray(matrix, np.float64)), np.float64)
 
 
-def _cross(v: ArrayLike) -> Float64:
-    """The matrix [v]x, so that [v]x w is the cross product."""
-    x, y, z = np.asarray(v, np.float64)
-    return np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
-
-
 def _in_front(essential: Float64, x0: Float64, x1: Float64, limit: float) -> tuple[Float64, Float64] | None:
     """Rotation and direction of an essential matrix that put most points within `limit` of it in front of both cameras."""
     essential = essential / np.linalg.norm(essential) * np.sqrt(2)
@@ -216,66 +210,3 @@ def _sampson(essential: Float64, x0: Float64, x1: Float64) -> Float64:
     lines1, lines0 = x0 @ essential.T, x1 @ essential
     length = np.sqrt(np.sum(lines1[:, :2]**2, axis=1) + np.sum(lines0[:, :2]**2, axis=1)) + 1e-12
     return np.asarray(np.sum(x1 * lines1, axis=1) / length, np.float64)
-
-
-class _Residuals:
-    """Distances of homogeneous points (M, 3) to an epipolar geometry, over their scales, and their derivatives.
-
-    Sampson's distance over `scale`; with covariances (M, 2, 2) of the second points the distance to their line over its standard
-    deviation. Both are x1' E x0 over the root of l1' S1 l1 + l0' S0 l0, of lines' first two coordinates (HZ 11.9, 5.2.3).
-    """
-
-    def __init__(self, x0: Float64, x1: Float64, scale: float, covariances: Float64 | None) -> None:
-        self.x0, self.x1 = x0, x1
-        self.products = (x1[:, :, None] * x0[:, None, :]).reshape(-1, 9)  # times the matrix, row by row: x1' E x0
-        isotropic = np.broadcast_to(np.eye(2) * scale**2, (len(x0), 2, 2))
-        self.covariances1 = isotropic if covariances is None else covariances
-        self.covariances0 = isotropic if covariances is None else np.zeros((1, 2, 2))
-
-    def cost(self, essential: Float64) -> float:
-        """Cauchy's."""
-        return float(np.sum(np.log1p(self._parts(essential)[0]**2)))
-
-    def slopes(self, essential: Float64) -> tuple[Float64, Float64]:
-        """Residuals (M,), and their derivatives (M, 9) by the entries of the essential matrix, in row order."""
-        residuals, lengths, lines1, lines0 = self._parts(essential)
-        growth = np.zeros((len(self.x0), 3, 3))  # of half the squared lengths
-        growth[:, :2] += lines1[:, :, None] * self.x0[:, None]
-        growth[:, :, :2] += self.x1[:, :, None] * lines0[:, None]
-        return residuals, (self.products - (residuals / lengths)[:, None] * growth.reshape(-1, 9)) / lengths[:, None]
-
-    def _parts(self, essential: Float64) -> tuple[Float64, Float64, Float64, Float64]:
-        """Residuals and their standard deviations (M,), and both lines (M, 2) times the covariances."""
-        plain1, plain0 = (self.x0 @ essential.T)[:, :2, None], (self.x1 @ essential)[:, :2, None]
-        lines1, lines0 = (self.covariances1 @ plain1)[:, :, 0], (self.covariances0 @ plain0)[:, :, 0]
-        lengths = np.sqrt(np.sum(plain1[:, :, 0] * lines1 + plain0[:, :, 0] * lines0, axis=1)) + 1e-15
-        return self.products @ essential.ravel() / lengths, lengths, lines1, lines0
-
-
-def _refine(rotation: Float64, direction: Float64, residuals: _Residuals) -> tuple[Float64, Float64]:
-    """Levenberg-Marquardt with Cauchy weights over five parameters: a rotation vector, and two along the sphere of directions."""
-    generators = [_cross(axis) for axis in np.eye(3)]
-    current, damping = residuals.cost(_cross(direction) @ rotation), 1e-3
-    for _ in range(REFINE_STEPS):
-        tangent = np.linalg.svd(direction[None])[2][1:].T
-        essential = _cross(direction) @ rotation
-        distances, slopes = residuals.slopes(essential)
-        changes = [_cross(direction) @ g @ rotation for g in generators] + [_cross(column) @ rotation for column in tangent.T]
-        basis = np.stack([change.ravel() for change in changes], axis=1)  # (9, 5): how the matrix moves with each parameter
-        weighted = slopes * (1 / (1 + distances**2))[:, None]
-        normal, gradient = basis.T @ (weighted.T @ slopes) @ basis, basis.T @ (weighted.T @ distances)
-        while True:
-            step = -np.linalg.solve(normal + damping * np.diag(np.diag(normal)) + 1e-15 * np.eye(5), gradient)
-            rotated = np.asarray(cv2.Rodrigues(contiguous(step[:3]))[0], np.float64) @ rotation
-            moved = direction + tangent @ step[3:]
-            moved /= np.linalg.norm(moved)
-            reached = residuals.cost(_cross(moved) @ rotated)
-            if reached <= current or damping > 1e6:
-                break
-            damping *= 10
-        if reached > current:
-            break
-        gain, rotation, direction, current, damping = current - reached, rotated, moved, reached, max(damping / 10, 1e-9)
-        if gain <= 1e-6 * current:
-            break
-    return rotation, direction
