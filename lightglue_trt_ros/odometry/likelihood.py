@@ -1,7 +1,7 @@
 """The most likely pose of two views, from one that is near.
 
-A pose (R, t) maps camera 0 to camera 1, x1 = R x0 + t with a t of length 1; points are homogeneous (M, 3), of a pinhole whose camera
-matrix is the identity. HZ is Hartley & Zisserman, Multiple View Geometry in Computer Vision, second edition.
+A pose (R, t) maps camera 0 to camera 1, x1 = R x0 + t with a t of length 1. Points are homogeneous (M, 3), of a pinhole whose
+camera matrix is the identity. HZ is Hartley & Zisserman, Multiple View Geometry in Computer Vision, second edition.
 """
 
 from __future__ import annotations
@@ -14,6 +14,9 @@ from ..core.geometry import contiguous
 from ..core.types import Float64
 
 REFINE_STEPS = 20  # of Levenberg-Marquardt at most
+DIRECTIONS, TRIED, APART = 48, 3, 0.94  # of translation, on half the sphere; how many of them, and the cosine between these
+SCREENED = 150  # points that choose the best directions, about
+LOOSE = (16.0, 4.0, 1.0, 1.0)  # deviations that count as one while the rotation for each direction is looked for
 
 
 def cross_matrix(v: ArrayLike) -> Float64:
@@ -22,23 +25,75 @@ def cross_matrix(v: ArrayLike) -> Float64:
     return np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
 
 
-class Residuals:
-    """Distances of homogeneous points (M, 3) to an epipolar geometry, over their scales, and their derivatives.
+def most_likely(rotation: Float64, direction: Float64, residuals: Residuals) -> tuple[Float64, Float64]:
+    """The most likely pose that is reached from the given one, or from its rotation and other directions.
 
-    Sampson's distance over `scale`; with covariances (M, 2, 2) of the second points the distance to their line over its standard
-    deviation. Both are x1' E x0 over the root of l1' S1 l1 + l0' S0 l0, of lines' first two coordinates (HZ 11.9, 5.2.3).
+    Scenes close to a plane and short baselines leave several poses that fit nearly alike, and five points choose one by chance.
+    """
+    found = [refine(rotation, direction, residuals)]
+    rotations, directions = _other_starts(found[0][0], residuals.some(SCREENED))
+    found += [refine(*start, residuals) for start in zip(rotations, directions, strict=True)]
+    return found[int(np.argmin(residuals.costs(*(np.stack(part) for part in zip(*found, strict=True)))))]
+
+
+def _other_starts(rotation: Float64, residuals: Residuals) -> tuple[Float64, Float64]:
+    """The TRIED directions (3,) of the lowest costs, each with the rotation (3, 3) near the given one that fits it."""
+    along = (np.arange(DIRECTIONS) + 0.5) / DIRECTIONS  # a spiral: all have as much of the sphere to themselves
+    turn, radius = np.pi * (1 + 5**0.5) * DIRECTIONS * along, np.sqrt(1 - along**2)
+    directions = np.column_stack([radius * np.cos(turn), radius * np.sin(turn), along])
+    rotations = np.repeat(rotation[None], DIRECTIONS, axis=0)
+    for loose in LOOSE:
+        distances, slopes = residuals.turning(rotations, directions)
+        weighted = slopes / (1 + (distances / loose)**2)[..., None]
+        normal = np.swapaxes(weighted, 1, 2) @ slopes + 1e-9 * np.eye(3)
+        steps = -np.linalg.solve(normal, np.swapaxes(weighted, 1, 2) @ distances[..., None])[..., 0]
+        rotations = np.stack([cv2.Rodrigues(step)[0] @ each for step, each in zip(steps, rotations, strict=True)])
+    chosen: list[int] = []
+    for number in residuals.costs(rotations, directions).argsort():
+        if len(chosen) < TRIED and np.all(np.abs(directions[chosen] @ directions[number]) < APART):
+            chosen.append(int(number))
+    return rotations[chosen], directions[chosen]
+
+
+class Residuals:
+    """Distances of points to an epipolar geometry, over their standard deviations, and their derivatives.
+
+    x1' E x0 over the root of l1' S1 l1 + l0' S0 l0, of lines' first two coordinates (HZ 11.9, 5.2.3): where both covariances are
+    the same circle, Sampson's distance over its radius; without the first one, that of the second point from its line.
     """
 
-    def __init__(self, x0: Float64, x1: Float64, scale: float, covariances: Float64 | None) -> None:
-        self.x0, self.x1 = x0, x1
+    def __init__(self, x0: Float64, x1: Float64, covariances1: Float64, covariances0: Float64) -> None:
+        """Covariances are (M, 2, 2) of the points, or (1, 2, 2) of all."""
+        self.x0, self.x1, self.covariances1, self.covariances0 = x0, x1, covariances1, covariances0
         self.products = (x1[:, :, None] * x0[:, None, :]).reshape(-1, 9)  # times the matrix, row by row: x1' E x0
-        isotropic = np.broadcast_to(np.eye(2) * scale**2, (len(x0), 2, 2))
-        self.covariances1 = isotropic if covariances is None else covariances
-        self.covariances0 = isotropic if covariances is None else np.zeros((1, 2, 2))
+
+    def some(self, count: int) -> Residuals:
+        """Those of about so many points."""
+        some = np.s_[::max(1, len(self.x0) // count)]
+        return Residuals(self.x0[some], self.x1[some], self.covariances1[some], self.covariances0[some])
 
     def cost(self, essential: Float64) -> float:
         """Cauchy's."""
         return float(np.sum(np.log1p(self._parts(essential)[0]**2)))
+
+    def turning(self, rotations: Float64, directions: Float64) -> tuple[Float64, Float64]:
+        """Residuals (K, M) of poses (K, 3, 3) and (K, 3), and their derivatives (K, M, 3) by a rotation, with constant scales."""
+        rays, across = self.x0 @ np.swapaxes(rotations, 1, 2), np.cross(self.x1, directions[:, None])
+        lines1, lines0 = np.cross(directions[:, None], rays), across @ rotations
+        lengths = np.sqrt(_variances(lines1, self.covariances1) + _variances(lines0, self.covariances0)) + 1e-15
+        return np.sum(rays * across, axis=2) / lengths, np.cross(rays, across) / lengths[..., None]
+
+    def costs(self, rotations: Float64, directions: Float64) -> Float64:
+        """Cauchy's (K,) of poses (K, 3, 3) and (K, 3), or of the opposite directions where it is lower.
+
+        A point on the wrong side of where it would be at infinity, on its line, is behind a camera: that is also a distance.
+        """
+        squares, rays = self.turning(rotations, directions)[0]**2, self.x0 @ np.swapaxes(rotations, 1, 2)
+        infinite = rays[..., :2] / rays[..., 2:]
+        nearer = directions[:, None, :2] - directions[:, None, 2:] * infinite  # where a point moves that comes from there
+        moved = np.sum((self.x1[:, :2] - infinite) * nearer, axis=2) / (np.sqrt(_variances(nearer, self.covariances1)) + 1e-15)
+        behind = np.minimum(moved, 0), np.maximum(moved, 0)  # with the direction, and with the opposite one
+        return np.asarray(np.min([np.log1p(squares + each**2).sum(axis=1) for each in behind], axis=0), np.float64)
 
     def slopes(self, essential: Float64) -> tuple[Float64, Float64]:
         """Residuals (M,), and their derivatives (M, 9) by the entries of the essential matrix, in row order."""
@@ -56,6 +111,12 @@ class Residuals:
         return self.products @ essential.ravel() / lengths, lengths, lines1, lines0
 
 
+def _variances(lines: Float64, covariances: Float64) -> Float64:
+    """Along the first two coordinates of lines (K, M, 2 or 3); covariances (M or 1, 2, 2)."""
+    x, y = lines[..., 0], lines[..., 1]
+    return np.asarray(covariances[:, 0, 0] * x * x + 2 * covariances[:, 0, 1] * x * y + covariances[:, 1, 1] * y * y, np.float64)
+
+
 def refine(rotation: Float64, direction: Float64, residuals: Residuals) -> tuple[Float64, Float64]:
     """Levenberg-Marquardt with Cauchy weights over five parameters: a rotation vector, and two along the sphere of directions."""
     generators = [cross_matrix(axis) for axis in np.eye(3)]
@@ -64,7 +125,8 @@ def refine(rotation: Float64, direction: Float64, residuals: Residuals) -> tuple
         tangent = np.linalg.svd(direction[None])[2][1:].T
         essential = cross_matrix(direction) @ rotation
         distances, slopes = residuals.slopes(essential)
-        changes = [cross_matrix(direction) @ g @ rotation for g in generators] + [cross_matrix(column) @ rotation for column in tangent.T]
+        changes = [*(cross_matrix(direction) @ each @ rotation for each in generators),
+                   *(cross_matrix(column) @ rotation for column in tangent.T)]
         basis = np.stack([change.ravel() for change in changes], axis=1)  # (9, 5): how the matrix moves with each parameter
         weighted = slopes * (1 / (1 + distances**2))[:, None]
         normal, gradient = basis.T @ (weighted.T @ slopes) @ basis, basis.T @ (weighted.T @ distances)

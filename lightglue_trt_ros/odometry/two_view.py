@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..core.geometry import contiguous, epipolar_distances, sampled_model
 from ..core.types import Float64
 from ..datasets.poses import angles_deg
-from .likelihood import Residuals, cross_matrix, refine
+from .likelihood import Residuals, cross_matrix, most_likely
 
 MIN_MATCHES = 6  # five give up to ten essential matrices that all fit
 CONFIDENCE, SAMPLINGS = 0.9999, 10_000  # of RANSAC; OpenCV's USAC methods ignore the latter before 4.7
@@ -96,8 +96,9 @@ def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: 
 
     First the five-point algorithm (Nister, PAMI 2004) in graph-cut RANSAC (Barath & Matas, CVPR 2018). Of the four poses of the
     essential matrix, the one with most inliers in front of both cameras is taken. Then the maximum-likelihood pose by
-    Levenberg-Marquardt over all correspondences under a Cauchy loss: without this step, the result depends more on the threshold
-    and on `method` than on the correspondences. OpenCV restarts its generator at each call: equal input gives an equal answer.
+    Levenberg-Marquardt over all correspondences under a Cauchy loss, from there and from other directions of translation: without
+    this step, the result depends more on the threshold and on `method` than on the correspondences. OpenCV restarts its generator
+    at each call: equal input gives an equal answer.
 
     Args:
         covariances: (M, 2, 2), pixels squared, of the second points given the first. With them the residual is the distance to the
@@ -123,9 +124,10 @@ def estimate_relative_pose(points0: ArrayLike, points1: ArrayLike, intrinsics0: 
     limit = threshold_px * pixel
     pose = _in_front(essential, x0, x1, limit)
     if pose is not None and refine_px > 0:
-        to_rays = inverse1[:2, :2]  # from pixels to (x / z, y / z)
-        in_rays = None if covariances is None else to_rays @ np.asarray(covariances, np.float64) @ to_rays.T
-        rotation, direction = refine(*pose, Residuals(x0, x1, refine_px * pixel, in_rays))
+        to_rays, circle = inverse1[:2, :2], (refine_px * pixel)**2 * np.eye(2)[None]  # from pixels to (x / z, y / z)
+        of_second = circle if covariances is None else to_rays @ np.asarray(covariances, np.float64) @ to_rays.T
+        of_first = circle if covariances is None else np.zeros((1, 2, 2))
+        rotation, direction = most_likely(*pose, Residuals(x0, x1, of_second, of_first))
         pose = _in_front(cross_matrix(direction) @ rotation, x0, x1, limit)  # the refined matrix knows the sides better
     if pose is None:
         return None
