@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..core.timing import usual_period
 from ..core.types import Float64
 from ..utils.errors import BagError
 from .bag import BagRecording
@@ -23,6 +24,7 @@ _TRANSFORM = 'geometry_msgs/msg/TransformStamped'
 POSE_TYPES = (POSE_STAMPED, *_ODOMETRY, _TRANSFORM, TF)
 STATIC = '/tf_static'
 _NOT_READ = ('nav_msgs/msg/Path', 'geometry_msgs/msg/PoseArray', 'geometry_msgs/msg/PointStamped', 'sensor_msgs/msg/NavSatFix')
+GAP_PERIODS = 3  # usual times between poses: a longer time is a gap
 _STILL = 1e-3  # metres, and of the rotation matrix's entries
 _AS_IT_IS = "taken as the camera's own (--camera-in-body says otherwise)"
 
@@ -67,9 +69,10 @@ def load_ground_truth(recording: Recording, *, topic: str | None = None, file: P
 def poses_at(trajectory: Trajectory, stamps_ns: ArrayLike, max_difference_s: float) -> Float64:
     """Poses (N, 4, 4) at stamps (N,) in nanoseconds.
 
-    Between two poses that are both within `max_difference_s` of the stamp the position is interpolated linearly and the rotation
-    along the shortest arc at constant speed (slerp: Shoemake, SIGGRAPH 1985); otherwise the nearest pose within it is taken; a row
-    is NaN where there is none. Raises BagError, with both ranges of time, when no stamp has a pose.
+    A row is NaN where no pose is within `max_difference_s` of the stamp. Between two poses the position is interpolated linearly
+    and the rotation along the shortest arc at constant speed (slerp: Shoemake, SIGGRAPH 1985): the nearest pose of a slow ground
+    truth is a frame's motion away. Across a gap (GAP_PERIODS) the nearest pose is taken. Raises BagError, with both ranges of
+    time, when no stamp has a pose.
     """
     known, stamps = trajectory.ordered(), np.asarray(stamps_ns, np.int64).reshape(-1)
     result = np.full((len(stamps), 4, 4), np.nan)
@@ -83,8 +86,8 @@ def poses_at(trajectory: Trajectory, stamps_ns: ArrayLike, max_difference_s: flo
         nearest, gap = np.where(gaps[0] < gaps[1], first, second), np.minimum(*gaps)
         near = gap <= limit
         result[near] = known.poses[nearest[near]]
-        between = (gap > 0) & (first != second) & (gaps[0] <= limit) & (gaps[1] <= limit)
-        between &= (after > 0) & (after < len(known))
+        joined = max(2 * limit, GAP_PERIODS * usual_period(known.stamps_ns.tolist()))
+        between = near & (gap > 0) & (after > 0) & (after < len(known)) & (gaps[0] + gaps[1] <= joined)
         share = gaps[0][between] / (gaps[0] + gaps[1])[between]
         if between.any():  # older SciPy knows no empty rotations
             result[between] = interpolated(known.poses[first[between]], known.poses[second[between]], share)

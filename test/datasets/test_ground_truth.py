@@ -337,17 +337,31 @@ def test_truth_of_another_time(tmp_path: Path) -> None:
 
 
 def test_which_poses_count() -> None:
-    """Both neighbours near: between them. One: that one, as it is. None: nothing."""
-    truth = Trajectory(np.array([0, 100, 1000]) * 10**6, camera_poses(3))
-    at = poses_at(truth, np.array([0, 40, 140, 500, 980, 1010, 1100]) * 10**6, 0.08)
+    """Between two poses: between them. Beside a gap: the near one, as it is. None is near: nothing."""
+    truth = Trajectory(np.array([0, 100, 200, 1100]) * 10**6, camera_poses(4))
+    at = poses_at(truth, np.array([0, 40, 240, 600, 1080, 1110, 1200]) * 10**6, 0.08)
     assert np.isnan(at[:, 0, 0]).tolist() == [False, False, False, True, False, False, True]
     assert np.array_equal(at[0], truth.poses[0])
     assert np.abs(at[1, :3, 3] - (0.6 * truth.poses[0] + 0.4 * truth.poses[1])[:3, 3]).max() < 1e-12
-    assert np.array_equal(at[2], truth.poses[1])
-    assert np.array_equal(at[4], truth.poses[2])
-    assert np.array_equal(at[5], truth.poses[2])
+    assert np.array_equal(at[2], truth.poses[2])
+    assert np.array_equal(at[4], truth.poses[3])
+    assert np.array_equal(at[5], truth.poses[3])
     shuffled = Trajectory(truth.stamps_ns[[2, 0, 1, 0]], truth.poses[[2, 0, 1, 2]])
     assert np.array_equal(poses_at(shuffled, np.array([0, 40]) * 10**6, 0.08), at[:2])  # the first of two with one stamp
+
+
+@pytest.mark.parametrize('hz', [4, 10, 20, 25, 40])
+def test_truth_slower_than_images_gives_the_motion_between_frames(hz: int) -> None:
+    """The nearest pose of 20 Hz stands still between two frames of 30 Hz, and moves twice as far between the next two."""
+    def at(seconds: Float64) -> Float64:
+        return np.stack([pose(turn([0.2, 1, 0.1], 0.5 * second), [second, 0, 0]) for second in seconds])
+
+    known, frames = np.arange(0, 4, 1 / hz), np.arange(0.501, 3, 1 / 30)
+    found = poses_at(Trajectory(np.round(known * SECOND).astype(np.int64), at(known)), np.round(frames * SECOND), 0.02)
+    right, has_pose = at(frames), np.isfinite(found[:, 0, 0])
+    apart = np.abs(frames[:, None] - known).min(axis=1)
+    assert has_pose.tolist() == (apart < 0.02).tolist()
+    assert np.abs(found - right)[has_pose].max() < 1e-6
 
 
 @settings(max_examples=100, deadline=None)
