@@ -395,5 +395,7 @@ def is_hidden(name: str) -> bool:
 
 
 def natural(path: Path) -> list[tuple[int, str]]:
-    """A key for sorting: frame 10 comes after frame 9, with zeros in front or without."""
+    """A key for sorting: frame 10 comes after frame 9, with zeros in front or without; 2.15.png, a stamp, before 2.2.png."""
+    if stamp := re.fullmatch(r'([0-9]+)(\.[0-9]+\.\w+)', path.name):
+        return [(-1, ''), (int(stamp[1]), ''), (-1, stamp[2])]
     return [(int(part), '') if part.isdigit() else (-1, part) for part in re.split(r'([0-9]+)', path.name)]
