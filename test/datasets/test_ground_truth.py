@@ -275,7 +275,11 @@ def test_poses_that_are_not_read_are_named(tmp_path: Path) -> None:
     '#timestamp [ns], p_RS_R_x [m], p_RS_R_y [m], p_RS_R_z [m], q_RS_w [], q_RS_x [], q_RS_y [], q_RS_z [], v_RS_R_x [m s^-1]',
     '%time,field.header.seq,field.header.stamp,field.pose.position.x,field.pose.position.y,field.pose.position.z,'
     'field.pose.orientation.x,field.pose.orientation.y,field.pose.orientation.z,field.pose.orientation.w,field.twist.linear.x',
-    ';t;x;y;z;qx;qy;qz;qw', 'timestamp tx ty tz qx qy qz qw', '# t(s) x y z qw qx qy qz vx'])
+    ';t;x;y;z;qx;qy;qz;qw', 'timestamp tx ty tz qx qy qz qw', '# t(s) x y z qw qx qy qz vx',
+    '#timestamp ns, tx, ty, tz, qx, qy, qz, qw',
+    'timestamp_s,tx,ty,tz,qx,qy,qz,qw', 'utc_time_ns,tx,ty,tz,qx,qy,qz,qw', 'seq,timestamp_nanoseconds,x,y,z,qx,qy,qz,qw',
+    '__time,/odom/pose/pose/orientation/w,/odom/pose/pose/orientation/x,/odom/pose/pose/orientation/y,/odom/pose/pose/orientation/z,'
+    '/odom/pose/pose/position/x,/odom/pose/pose/position/y,/odom/pose/pose/position/z'])
 @pytest.mark.parametrize('unit', [9, 0])
 def test_columns_are_read_by_their_names(tmp_path: Path, heading: str, unit: int) -> None:
     separator = next((each for each in ',;' if each in heading), ' ')
@@ -292,7 +296,7 @@ def test_columns_are_read_by_their_names(tmp_path: Path, heading: str, unit: int
 
     path = tmp_path / 'poses.txt'
     path.write_text(f'{heading}\n{separator.join(map(value, names))}\n')
-    truth = read_quaternions(path, kind_of(path) if separator != ' ' else 'tum')
+    truth = read_quaternions(path, kind_of(path))
     assert truth.stamps_ns.tolist() == [1403636579763555584]
     np.testing.assert_allclose(truth.poses[0], [[0.28, -0.96, 0, 1], [0.96, 0.28, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]], atol=1e-12)
 
@@ -303,6 +307,11 @@ def test_columns_are_read_by_their_names(tmp_path: Path, heading: str, unit: int
     ('1 2 3\n', None, 'line 1: 3 values: poses are 8 a line'), ('', None, 'holds no pose'), ('# x\n', 'tum', 'no pose'),
     ('1 2 3\n', 'kitti', '3 values where 12'), ('2 0 0 0 0 1 0 0 0 0 1 0\n', None, 'no rotation'), ('# x\n', 'kitti', 'no pose'),
     ('1 0 0 0 0 1 0 0 0 0 1 0\n', None, '1 poses for 8 stamps'), ('1,2,3\n', None, 'line 1: 3 values where 8'),
+    ('timestamp,x,y,z,roll,pitch,yaw,v\n1403636579763555584,0,0,0,0.1,0.2,0.3,1\n', None, 'columns are timestamp,x,.*a quaternion'),
+    ('# time x y z roll pitch yaw v\n1.5 0 0 0 0.1 0.2 0.3 1\n', None, 'its columns are time x y z roll pitch yaw v: '),
+    ('timestamp_us,x,y,z,qx,qy,qz,qw\n1403636579763555,0,0,0,0,0,0,1\n', None, 'timestamp_us,.*in seconds, timestamp_ns'),
+    ('1403636579763555584,1,0,0,8,0,1,0,9,0,0,1,7\n', None, r'quaternion .0.0, 1.0, 0.0, 8.0. has length 8.06, not 1: name the'),
+    ('1.5 0 0 0 0.1 0.2 0.3 1.5\n', None, 'line 1: the quaternion .* has length 1.55, not 1.*qw, where no line'),
     ('now,0,0,0,1,0,0,0\n', None, 'line 1: .*now'), ('1 0 0 0 0 0 0 1\n', 'gps', "kind 'gps'"), ('-1,0,0,0,1,0,0,0\n', None, '-1')])
 def test_files_that_hold_no_poses(tmp_path: Path, text: str, kind: str | None, message: str) -> None:
     path = tmp_path / 'poses.txt'

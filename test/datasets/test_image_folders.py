@@ -54,10 +54,11 @@ def write_images(folder: Path, names: list[str]) -> None:
 def test_images_named_by_stamp_or_number_get_their_own_stamps(tmp_path: Path, names: list[str]) -> None:
     write_images(tmp_path / 'images', names)
     (tmp_path / 'timestamps.txt').write_text(''.join(f'{1 + number / 10}\n' for number in range(COUNT)))
-    for number, (stamp, pixels) in enumerate(open_recording(tmp_path).images()):
+    folder = ImagesFolder(tmp_path)
+    for number, (stamp, pixels) in enumerate(folder.images()):
         assert stamp == 10**9 + number * STEP_NS
         assert names[number].endswith('.jpg') or np.array_equal(pixels, image(number))
-    assert [file.name for file in ImagesFolder(tmp_path).files] == names
+    assert [file.name for file in folder.files] == names
 
 
 def make_tum(path: Path) -> Path:
