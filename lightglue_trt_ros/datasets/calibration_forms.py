@@ -13,19 +13,21 @@ from typing import Any
 
 import numpy as np
 
-from ..core.cameras import FISHEYE, LEAST_BASELINE_M, MOST_BASELINE_M, POLYNOMIAL, Intrinsics, distortion_model
+from ..core.cameras import FISHEYE, LEAST_BASELINE_M, MOST_BASELINE_M, POLYNOMIAL, Intrinsics, distortion_model, is_camera
 from ..core.types import Float64
 
+INVERSE = 'inverse_brown_conrady'  # RealSense's: its coefficients undistort, and mostly are zero
 MODELS = {  # names of a camera's model in files, small letters, and the lens that they stand for; '' where another key names it
     '': '', 'pinhole': '', 'perspective': '', 'opencv': 'plumb_bob', 'kannalabrandt8': 'equidistant',
-    'opencv_fisheye': 'equidistant', 'fisheye': 'equidistant', 'rectified': 'none'}
+    'opencv_fisheye': 'equidistant', 'fisheye': 'equidistant', 'rectified': 'none', 'none': 'none', 'brown_conrady': 'plumb_bob',
+    'kannala_brandt4': 'equidistant', INVERSE: INVERSE}  # the last three are RealSense's
 SIZES = (('width', 'height'), ('image_width', 'image_height'), ('w', 'h'), ('cols', 'rows'), ('resolution',), ('image_size',),
          ('imagesize',))
-MATRICES = ('camera_matrix', 'k', 'cameramat')
+MATRICES = ('camera_matrix', 'k', 'cameramat', 'cameramatrix')
 FOCALS = (('fx', 'fy', 'cx', 'cy'), ('fl_x', 'fl_y', 'cx', 'cy'), ('fx', 'fy', 'ppx', 'ppy'))
 MODEL_KEYS = ('distortion_model', 'distortion_type', 'distortion')
 COEFFICIENTS = ('distortion_coefficients', 'distortion_coeffs', 'distortion_coefs', 'dist_coeffs', 'dist_coefs', 'dist_coeff',
-                'distcoeff', 'dist', 'd')
+                'distcoeff', 'distcoeffs', 'dist', 'd', 'coeffs')
 FLAT = ('k1', 'k2', 'p1', 'p2', 'k3', 'k4', 'k5', 'k6')  # in the order of OpenCV's vector
 LENS = re.compile(  # keys that speak of a lens, in small letters; min_dist and max_dist are of trackers
     r'(?<!min)(?<!max)(^|[._])dist(_|$|coef)|distor|coef(f?s?)?(_|$)|'
@@ -164,9 +166,11 @@ def check_baseline(metres: float, name: str) -> float:
 
 
 def _camera(size: tuple[int, int], k: list[float], model: str, d: list[float]) -> Intrinsics:
-    if model == 'none':
-        if any(d):
-            raise ValueError(f'its images have no distortion by the model, and D = {d}: one of both is wrong')
+    if model == 'none' and any(d):
+        raise ValueError(f'its images have no distortion by the model, and D = {d}: one of both is wrong')
+    if model == INVERSE and any(d):
+        raise ValueError(f'model: {model} with D = {d} is not read: undistort the images, or calibrate anew with radtan')
+    if model in ('none', INVERSE):
         model = 'plumb_bob'
     camera = Intrinsics(*size, np.reshape(k, (3, 3)), POLYNOMIAL.get(model, model), np.array(d, np.float64))
     distortion_model(camera)
@@ -181,13 +185,14 @@ def _camera_model(fields: Fields, *names: str) -> str:
     """The lens that a camera's model stands for, '' where another key names it. Raises ValueError for other models."""
     for name in names:
         model = fields.text(name)
-        if model.lower() not in MODELS:
+        lens = MODELS.get(model.lower().removeprefix('distortion.').replace(' ', '_'))  # RealSense's: distortion.brown_conrady
+        if lens is None:
             advice = ('write k2, k3, k4, k5 as dist and mu, mv, u0, v0 as fx, fy, cx, cy of a calib.yaml with distortion: '
                       'equidistant' if model.lower() == 'kannala_brandt' else
                       'undistort the images, or calibrate anew with pinhole and radtan or equidistant')
             raise ValueError(f'{fields.whole(name)}: {model}, and only {fields.whole(name)}: pinhole can be used: {advice}')
-        if MODELS[model.lower()]:
-            return MODELS[model.lower()]
+        if lens:
+            return lens
     return ''
 
 
@@ -249,13 +254,15 @@ def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
         size = _size(fields, SIZES[0])
         k = _pinhole(*map(fields.number, next((names for names in FOCALS if all(map(fields.__contains__, names))), FOCALS[0])))
     projection = fields.first('projection_matrix', 'p') if matrix is not None and rectified else None
-    if projection is not None:
-        p = np.reshape(fields.numbers(projection, 12), (3, 4))
+    p = np.zeros((3, 4)) if projection is None else np.reshape(fields.numbers(projection, 12), (3, 4))
+    if projection is not None and is_camera(p[:, :3]):
         return Intrinsics(*size, p[:, :3], 'plumb_bob', np.zeros(5), shift_m=-float(p[0, 3] / p[0, 0]) if p[0, 0] > 0 else 0.0,
                           source=f'its {fields.whole(projection)}')
     lens = _lens(fields, model)
     if rectified and matrix is not None and any(lens[1]):
-        raise ValueError(f'it has no projection_matrix, and the images are rectified by the name of their topic: '
+        missing = 'it has no projection_matrix' if projection is None else \
+            f'its {fields.whole(projection)} is {p.tolist()}, which is not calibrated'
+        raise ValueError(f'{missing}, and the images are rectified by the name of their topic: '
                          f'{fields.whole(matrix)} and D = {lens[1]} are of the raw images. Give the calibration of the rectified '
                          'ones')
     if matrix is None and listed is not None and not model and any(lens[1]) and fields.first(*MODEL_KEYS) is None:

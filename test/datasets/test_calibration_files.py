@@ -61,6 +61,8 @@ def opencv_matrix(name: str, matrix: list[list[float]]) -> str:
 
 
 FLAT_LENS = 'k1: -0.28\nk2: 0.07\np1: 0.0002\np2: 0.00002\n'
+REALSENSE = json.dumps({'width': 640, 'height': 480, 'ppx': 319.5, 'ppy': 239.5, 'fx': 450.0, 'fy': 451.0,
+                        'model': 'Inverse Brown Conrady', 'coeffs': [0.0, 0, 0, 0, 0]})
 FORMS = {
     'own': f'{OWN}dist: {RADTAN}\n',
     'own, model_type': f'model_type: PINHOLE\n{OWN}dist: {RADTAN}\n',
@@ -101,6 +103,10 @@ FORMS = {
                       '<data>450. 0. 319.5 0. 451. 239.5 0. 0. 1.</data></camera_matrix>\n<distortion_coefficients '
                       'type_id="opencv-matrix">\n<rows>4</rows><cols>1</cols><dt>d</dt>\n'
                       '<data>-0.28 0.07 0.0002 2e-05</data></distortion_coefficients>\n</opencv_storage>\n'),
+    'OpenCV, camelCase': re.sub('camera_matrix', 'cameraMatrix', f'{OPENCV}distCoeffs: !!opencv-matrix\n   rows: 4\n   cols: 1\n'
+                                f'   dt: d\n   data: {RADTAN}\n'),
+    'OpenCV 5, one dimension': f'{OPENCV}D: !!opencv-nd-matrix\n   sizes: [ 4 ]\n   dt: d\n   data: {RADTAN}\n',
+    'RealSense': REALSENSE.replace('Inverse Brown Conrady', 'distortion.brown_conrady').replace('[0.0, 0, 0, 0, 0]', str(RADTAN)),
     'byte order mark': f'\ufeff{OWN}dist: {RADTAN}\n',
 }
 FISHEYES = {
@@ -112,6 +118,7 @@ FISHEYES = {
     'ORB-SLAM3': orbslam(kind='KannalaBrandt8', names='k1 k2 k3 k4', d=KB),
 }
 WITHOUT = {
+    'RealSense': REALSENSE,
     'own': f'{OWN}distortion: none (rectified)\ndist:\n- 0\n- 0\n',
     'ROS, pinhole': ROS.replace('plumb_bob', 'pinhole').replace(str(RADTAN), '[0, 0, 0, 0, 0]'),
     'Kalibr': inside('cam0', f'{EUROC}distortion_model: none\ndistortion_coeffs: []\n'),
@@ -174,6 +181,8 @@ REFUSED = {
     'KANNALA_BRANDT': (VINS.replace('PINHOLE', 'KANNALA_BRANDT'), 'model_type: KANNALA_BRANDT.*equidistant'),
     'SCARAMUZZA': (VINS.replace('PINHOLE', 'SCARAMUZZA'), 'model_type: SCARAMUZZA'),
     'ORB-SLAM3': (orbslam(kind='Omni'), 'Camera.type: Omni'),
+    'inverse of RealSense': (REALSENSE.replace('[0.0', '[0.1'), r'inverse_brown_conrady with D = \[0.1.*undistort the images'),
+    'ftheta of RealSense': (REALSENSE.replace('Inverse Brown Conrady', 'distortion.ftheta'), 'model: distortion.ftheta'),
     'pinhole with D': (ROS.replace('plumb_bob', 'pinhole'), 'pinhole with D = .*plumb_bob'),
     'none with D': (f'{OWN}distortion: none\ndist: {RADTAN}\n', 'no distortion by the model'),
     'rectified with k1': (orbslam(kind='Rectified'), 'no distortion by the model'),
@@ -355,7 +364,8 @@ def test_projection_matrix_counts_for_rectified_images(write) -> None:
         load_intrinsics(write(ROS + RECTIFIED.replace('310', '.nan')), rectified=True)
     with pytest.raises(BagError, match='not calibrated'):
         load_intrinsics(write(ROS + RECTIFIED.replace('400.0', '0')), rectified=True)
-    for text in (WITHOUT['ROS, pinhole'], WITHOUT['own'], KALIBR):  # of the rectified images themselves
+    zero_p = f'projection_matrix: {{data: {12 * [0]}}}\n'  # of drivers that leave it out
+    for text in (WITHOUT['ROS, pinhole'], WITHOUT['own'], KALIBR, WITHOUT['ROS, pinhole'] + zero_p):  # of rectified images
         camera, as_raw = load_intrinsics(write(text), rectified=True), load_intrinsics(write(text))
         assert np.array_equal(camera.k, as_raw.k)
         assert np.array_equal(camera.d, as_raw.d)
