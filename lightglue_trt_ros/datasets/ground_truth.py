@@ -194,8 +194,7 @@ def _moving(tracks: list[Poses], topic: Topic, child_frame: str | None) -> Poses
         if len(named) != 1:
             raise BagError(f'{topic.name} has {len(named)} sequences of poses of {child_frame}. It holds: {listing}')
         return named[0]
-    moving = tracks if len(tracks) == 1 and topic.type != TF else [
-        track for track in tracks if (np.abs((poses := track.matrices) - poses[0]) > _STILL).any()]
+    moving = tracks if len(tracks) == 1 and topic.type != TF else list(filter(_moves, tracks))
     if len(moving) != 1:
         raise BagError(f'{topic.name} has {len(moving)} frames that move, name one (--truth-child-frame). It holds: {listing}')
     return moving[0]
@@ -210,11 +209,16 @@ def _of_camera(bag: BagRecording, poses: Poses, topic: Topic, camera_in_body: Fl
         return trajectory.of_camera(None, _AS_IT_IS)
     if poses.child == bag.frame_id:
         return trajectory.of_camera(None, "the camera's own")
-    in_body = static_transform(_static_edges(bag, on_note), poses.child, bag.frame_id)
+    edges, fixed_by = _static_edges(bag, on_note), STATIC
+    in_body = static_transform(edges, poses.child, bag.frame_id)
+    if in_body is None:  # ROS 1 publishes mountings again and again
+        others = [other for other in bag.topics if other.type == TF and not other.name.endswith(STATIC)]
+        edges += [edge for other in others for edge in read_poses(bag, other, lambda line: None) if _stays(edge)]
+        in_body, fixed_by = static_transform(edges, poses.child, bag.frame_id), 'the transforms that stay'
     if in_body is None:
         raise BagError(f'its poses are of {poses.child}, and no {STATIC} joins that to {bag.frame_id!r}, the frame of the images: '
                        'say where the camera is in it (--camera-in-body)')
-    return trajectory.of_camera(in_body, f'moved into {bag.frame_id} by {STATIC}')
+    return trajectory.of_camera(in_body, f'moved into {bag.frame_id} by {fixed_by}')
 
 
 def _static_edges(bag: BagRecording, on_note: Callable[[str], None]) -> list[Poses]:
@@ -224,12 +228,25 @@ def _static_edges(bag: BagRecording, on_note: Callable[[str], None]) -> list[Pos
 
 def _that_carry(bag: BagRecording, tracks: list[Poses], on_note: Callable[[str], None]) -> list[Poses]:
     """Of several, the only one that carries the camera, without wheels and arms; all where there is none, or its parent moves."""
-    static = _static_edges(bag, on_note) if len(tracks) > 1 else []
-    carrying = [track for track in tracks if static_transform(static, track.child, bag.frame_id) is not None]
+    if len(tracks) < 2:
+        return tracks
+    moving = list(filter(_moves, tracks))
+    static = [*_static_edges(bag, on_note), *filter(_stays, tracks)]
+    carrying = [track for track in moving if static_transform(static, track.child, bag.frame_id) is not None]
     if len(carrying) != 1 or any(track.child == carrying[0].parent for track in tracks):
         return tracks
-    on_note(f'of the frames that move, {carrying[0]} carries the camera by {STATIC}: it is taken')
+    on_note(f'of the frames that move, {carrying[0]} carries the camera by {STATIC} or transforms that stay: it is taken')
     return carrying
+
+
+def _moves(track: Poses) -> bool:
+    poses = track.matrices
+    return bool((np.abs(poses - poses[0]) > _STILL).any())
+
+
+def _stays(track: Poses) -> bool:
+    """Whether it is repeated and does not move."""
+    return len(track.stamps) > 1 and not _moves(track)
 
 
 def read_poses(bag: BagRecording, topic: Topic, on_note: Callable[[str], None]) -> list[Poses]:

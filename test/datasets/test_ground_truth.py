@@ -263,6 +263,26 @@ def test_of_a_robot_with_wheels_the_frame_that_carries_the_camera_is_taken(tmp_p
     assert 'base_link in odom (8 poses) carries the camera by /tf_static' in notes[0]
 
 
+@pytest.mark.parametrize('kind', [ODOMETRY, TF])
+def test_mounting_that_is_repeated_on_tf_places_the_camera(tmp_path: Path, kind: str) -> None:
+    """As in bags of ROS 1, whose static_transform_publisher repeats; with a wheel, which carries no camera."""
+    bag = Bag(tmp_path / 'bag')
+    bag.poses('/odom' if kind == ODOMETRY else '/tf', kind, camera_poses(), 'odom', 'base_link')
+    bag.poses('/tf', TF, camera_poses(), 'base_link', 'wheel')
+    bag.add('/tf', TF, *((stamp, bag.message(TF, stamp, 'base_link', 'cam', OPTICAL)) for stamp in range(1, SECOND, SECOND // 9)))
+    truth = load_ground_truth(bag.open(), topic='/odom' if kind == ODOMETRY else None)
+    assert truth is not None
+    assert np.abs(truth.poses - camera_poses() @ OPTICAL).max() < 1e-9
+    assert 'moved into cam by the transforms that stay' in truth.source
+
+
+def test_transform_that_moves_or_comes_once_is_no_mounting(tmp_path: Path) -> None:
+    for name, poses in (('moves', camera_poses()), ('once', camera_poses(1))):
+        bag = Bag(tmp_path / name).poses('/odom', ODOMETRY, camera_poses(), 'odom', 'base_link')
+        with pytest.raises(BagError, match='no /tf_static joins that to'):
+            load_ground_truth(bag.poses('/tf', TF, poses, 'base_link', 'cam').open(), topic='/odom')
+
+
 def test_poses_that_are_not_read_are_named(tmp_path: Path) -> None:
     bag, notes = Bag(tmp_path / 'bag'), list[str]()
     bag.add('/slam/path', 'nav_msgs/msg/Path', (SECOND, bag.new('nav_msgs/msg/Path', bag.header(SECOND, 'map'), [])))
