@@ -131,6 +131,9 @@ def described(values: Mapping[str, Any], read: Callable[[str], Mapping[str, Any]
     `read` gives what another file has, by the name that stands in this one.
     """
     fields = Fields(values)
+    if 'relative_config_imucam' in fields:  # OpenVINS's estimator_config.yaml
+        other = read(fields.text('relative_config_imucam'))
+        return described({key: value for key, value in other.items() if key != 'relative_config_imucam'}, read)
     chain = {name: value for name, value in values.items() if re.fullmatch(r'cam\d+', str(name)) and isinstance(value, dict)}
     if chain:
         return _chain(chain)

@@ -416,6 +416,18 @@ def test_configuration_of_vins_names_the_files_of_its_cameras(write) -> None:
         load_intrinsics(Path(f'{config}:cam0'))
 
 
+def test_configuration_of_openvins_names_the_file_of_its_cameras(write) -> None:
+    write(inside('cam0', f'T_imu_cam: {BODY}\n{KALIBR}') + inside('cam1', KALIBR), 'kalibr_imucam_chain.yaml')
+    config = write('%YAML:1.0 # need to specify\nverbosity: "INFO"\nrelative_config_imucam: "kalibr_imucam_chain.yaml"\n', 'e.yaml')
+    camera = Path(f'{config}:cam0')
+    assert (load_intrinsics(camera).k.tolist(), load_intrinsics(camera).d.tolist()) == (K, RADTAN)
+    assert np.allclose(load_camera_in_body(camera), BODY)
+    with pytest.raises(BagError, match=r'describes the cameras cam0, cam1: choose one, as .*e\.yaml:cam0'):
+        load_intrinsics(config)
+    with pytest.raises(BagError, match=r'cannot read .*absent\.yaml'):
+        load_intrinsics(write('relative_config_imucam: absent.yaml\n', 'f.yaml'))
+
+
 def test_files_that_describe_no_rig(write) -> None:
     assert load_pair(write(OWN)) is None
     assert load_pair(write(CHAIN)) is None
