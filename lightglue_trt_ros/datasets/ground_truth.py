@@ -24,7 +24,7 @@ _TRANSFORM = 'geometry_msgs/msg/TransformStamped'
 POSE_TYPES = (POSE_STAMPED, *_ODOMETRY, _TRANSFORM, TF)
 STATIC = '/tf_static'
 _NOT_READ = ('nav_msgs/msg/Path', 'geometry_msgs/msg/PoseArray', 'geometry_msgs/msg/PointStamped', 'sensor_msgs/msg/NavSatFix')
-GAP_PERIODS = 3  # usual times between poses: a longer time is a gap
+GAP_PERIODS, GAP_LIMITS = 3, 10  # usual times between poses, and times `max_difference_s`: what is longer than both is a gap
 _STILL = 1e-3  # metres, and of the rotation matrix's entries
 _AS_IT_IS = "taken as the camera's own (--camera-in-body says otherwise)"
 
@@ -71,7 +71,7 @@ def poses_at(trajectory: Trajectory, stamps_ns: ArrayLike, max_difference_s: flo
 
     A row is NaN where no pose is within `max_difference_s` of the stamp. Between two poses the position is interpolated linearly
     and the rotation along the shortest arc at constant speed (slerp: Shoemake, SIGGRAPH 1985): the nearest pose of a slow ground
-    truth is a frame's motion away. Across a gap (GAP_PERIODS) the nearest pose is taken. Raises BagError, with both ranges of
+    truth is a frame's motion away. Beside a gap the nearest pose is taken. Raises BagError, with both ranges of
     time, when no stamp has a pose.
     """
     known, stamps = trajectory.ordered(), np.asarray(stamps_ns, np.int64).reshape(-1)
@@ -86,7 +86,7 @@ def poses_at(trajectory: Trajectory, stamps_ns: ArrayLike, max_difference_s: flo
         nearest, gap = np.where(gaps[0] < gaps[1], first, second), np.minimum(*gaps)
         near = gap <= limit
         result[near] = known.poses[nearest[near]]
-        joined = max(2 * limit, GAP_PERIODS * usual_period(known.stamps_ns.tolist()))
+        joined = max(GAP_LIMITS * limit, GAP_PERIODS * usual_period(known.stamps_ns.tolist()))
         between = near & (gap > 0) & (after > 0) & (after < len(known)) & (gaps[0] + gaps[1] <= joined)
         share = gaps[0][between] / (gaps[0] + gaps[1])[between]
         if between.any():  # older SciPy knows no empty rotations

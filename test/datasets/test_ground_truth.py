@@ -393,6 +393,16 @@ def test_truth_slower_than_images_gives_the_motion_between_frames(hz: int) -> No
     assert np.abs(found - right)[has_pose].max() < 1e-6
 
 
+def test_frames_beside_lost_poses_of_a_fast_truth_get_interpolated_ones() -> None:
+    """Of 100 Hz, 0.15 s of each second are lost: 15 usual times."""
+    known = np.arange(0, 400) / 100
+    known = known[known % 1.0 > 0.15]
+    frames = known[:-1][np.diff(known) > 0.1] + 0.015
+    poses = np.stack([pose(np.eye(3), [2 * each, 0, 0]) for each in known])
+    at = poses_at(Trajectory(np.round(known * SECOND).astype(np.int64), poses), np.round(frames * SECOND), 0.02)
+    assert np.abs(at[:, 0, 3] - 2 * frames).max() < 1e-6
+
+
 @settings(max_examples=100, deadline=None)
 @given(axis=st.tuples(*[st.floats(-1, 1)] * 3).filter(lambda axis: np.linalg.norm(axis) > 0.1), angle=st.floats(-3.1, 3.1),
        first=st.tuples(*[st.floats(-1, 1)] * 4).filter(lambda q: np.linalg.norm(q) > 0.1), share=st.floats(0, 1))
