@@ -48,6 +48,8 @@ def write_images(folder: Path, names: list[str]) -> None:
 
 @pytest.mark.parametrize('names', [
     ['1700000000.05.png', '1700000000.1.png', '1700000000.15.png', '1700000000.2.png', '1700000000.25.png', '1700000001.0.png'],
+    [f'left_{stamp}.png' for stamp in (
+        '1699999999.98', '1700000000.0', '1700000000.05', '1700000000.1', '1700000000.123456', '1700000000.2')],
     ['9.95.jpg', '9.976.jpg', '10.0.jpg', '10.017.jpg', '10.05.jpg', '10.1.jpg'],
     ['frame_8.png', 'frame_9.png', 'frame_10.png', 'frame_100.png', 'frame_101.png', 'frame_1000.png'],
     ['cam1.8.png', 'cam1.9.png', 'cam1.10.png', 'cam1.11.png', 'cam1.100.png', 'cam2.1.png']])
