@@ -29,6 +29,7 @@ MODEL_KEYS = ('distortion_model', 'distortion_type', 'distortion')
 COEFFICIENTS = ('distortion_coefficients', 'distortion_coeffs', 'distortion_coefs', 'dist_coeffs', 'dist_coefs', 'dist_coeff',
                 'distcoeff', 'distcoeffs', 'dist', 'd', 'coeffs')
 FLAT = ('k1', 'k2', 'p1', 'p2', 'k3', 'k4', 'k5', 'k6')  # in the order of OpenCV's vector
+MOST_TANGENTIAL = 0.02  # of real lenses; cv2.fisheye's files name no model, and its third and fourth coefficient are larger
 LENS = re.compile(  # keys that speak of a lens, in small letters; min_dist and max_dist are of trackers
     r'(?<!min)(?<!max)(^|[._])dist(_|$|coef)|distor|coef(f?s?)?(_|$)|'
     r'(^|[._])(rad_?tan|radial|tangential|fisheye(_model)?$|skew|mirror|[kp]_?\d+$|d$|s[1-4]$|tau|xi$)')
@@ -210,6 +211,9 @@ def _lens(fields: Fields, model: str = '') -> tuple[str, list[float]]:
     name = next((name for name in (*COEFFICIENTS, 'distortion') if fields.is_listed(name)), None)
     if name is not None and not fields.is_named(name):
         d = fields.numbers(name)
+        if not model and len(d) == 4 and max(map(abs, d[2:])) > MOST_TANGENTIAL:
+            raise ValueError(f'{fields.whole(name)}: {d} are of a fisheye by the last two, tangential ones are below '
+                             f'{MOST_TANGENTIAL}: name the model, distortion_model: equidistant or plumb_bob')
     else:
         d = _by_name(fields if name is None else Fields(fields.get(name)), model, name)
     if not d and (model == 'equidistant' or (name is None and key is not None and model not in ('none', 'pinhole'))):

@@ -200,6 +200,7 @@ REFUSED = {
     'inside two': (OWN + inside('sensor', inside('Lens', f'distortion: {RADTAN}')), r'sensor.Lens.distortion: \[-0.28'),
     'camchain without a model': (inside('cam0', KALIBR.replace('distortion_model: radtan\n', '')),
                                  'cam0: it has no distortion_model'),
+    'D of cv2.fisheye': (f'{OPENCV}D: [[-0.0067], [0.045], [-0.042], [0.0075]]\n', r'D: .*fisheye.*: equidistant or'),
     'p of a fisheye': (f'{OWN}distortion: equidistant\nk1: 0.1\np1: 0.1\n', 'p1: 0.1'),
     'k5 of a fisheye': (orbslam(kind='KannalaBrandt8', names='k1 k2 k3 k4 k5', d=[*KB, 0.1]), 'Camera1.k5'),
     'thin prism': (f'{OWN}dist: {RADTAN}\ns1: 0.01\n', 's1: 0.01'),
