@@ -384,7 +384,8 @@ def _poses(options: EvaluationOptions, recording: Recording, timeline: Timeline,
         if truth is not None:
             poses = poses_at(truth, timeline.stamps_ns, options.max_time_difference)
             if missing := int(np.isnan(poses).any(axis=(1, 2)).sum()):
-                on_note(f'{missing} of {len(poses)} frames have no true pose within {options.max_time_difference:g} s')
+                on_note(f'{missing} of {len(poses)} frames have no true pose within {options.max_time_difference:g} s '
+                        '(--max-time-difference)')
             return poses, f'{truth.source}, {len(truth)} poses', truth.as_camera
         reason, advice = 'no ground truth in the recording', '; --truth-topic or --truth names one'
     except BagError as error:

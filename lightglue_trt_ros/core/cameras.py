@@ -169,16 +169,16 @@ def intrinsics_of(info: Any, image_topic: str, size: Size | None = None, topic: 
     k, d, model = np.array(info.k, np.float64).reshape(3, 3), np.array(info.d, np.float64), info.distortion_model
     rotation, projection = (np.array(values, np.float64).reshape(3, -1) for values in (info.r, info.p))
     source = f'CameraInfo on {topic}' if topic else ''
-    known = _is_camera(projection[:, :3])
+    known = is_camera(projection[:, :3])
     shift = -float(projection[0, 3] / projection[0, 0]) if projection[0, 0] > 0 else 0.0
-    rectified = is_rectified(image_topic) or (not _is_camera(k) and any(map(_RECTIFIED.search, image_topic.split('/'))))
+    rectified = is_rectified(image_topic) or (not is_camera(k) and any(map(_RECTIFIED.search, image_topic.split('/'))))
     if rectified and known:
         k, d, model, rotation = projection[:, :3].copy(), np.zeros(5), 'plumb_bob', np.eye(3)
         source = f'{source}, its P' if source else ''
     elif rectified and d.any():
         raise BagError(f'P of the CameraInfo is {projection.tolist()}: the images on {image_topic} are rectified, and of those P '
                        'counts, not K and D; set P (camera_calibration does), or give the calibration of these images')
-    if not _is_camera(k):
+    if not is_camera(k):
         raise BagError(f'K of the CameraInfo is {k.tolist()}: the camera is not calibrated'
                        + (f'; its P is, which counts for rectified images, but {image_topic} does not say rect' if known else ''))
     width, height, change = _shown(info, size)
@@ -187,7 +187,7 @@ def intrinsics_of(info: Any, image_topic: str, size: Size | None = None, topic: 
     return Intrinsics(width, height, k, model, d, rotation if rotation.any() else np.eye(3), shift, source)
 
 
-def _is_camera(k: Float64) -> bool:
+def is_camera(k: Float64) -> bool:
     """False for the identity and zeros, which drivers send without a calibration; Intrinsics checks the rest."""
     return not (k[0, 0] == k[1, 1] and k[0, 0] in (0, 1))
 

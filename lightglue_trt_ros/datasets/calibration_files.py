@@ -22,7 +22,7 @@ from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, check
 
 FORMS = ("this package's calib.yaml (width, height, fx, fy, cx, cy), ROS's camera_calibration and CameraInfo, OpenCV's, EuRoC's "
          "sensor.yaml, Kalibr's camchain.yaml, VINS-Fusion's and ORB-SLAM's")
-_OPENCV = re.compile(r'\A%YAML:.*|!!opencv-matrix')  # not YAML, but in OpenCV's files
+_OPENCV = re.compile(r'\A%YAML:.*|!!opencv-(nd-)?matrix')  # not YAML, but in OpenCV's files
 _NO_SPACE = re.compile(r'^([ \t]*[\w.]+):(?=[^\s:])', re.MULTILINE)  # after a key: OpenCV reads that, and ORB-SLAM's files have it
 
 
@@ -176,8 +176,10 @@ def _mapping(path: Path) -> dict[str, Any]:
             calib = documents[0] if documents else None
             if len(documents) > 1 and not all(_same_but_header(calib, each) for each in documents[1:]):
                 raise BagError(f'{path} holds {len(documents)} documents (---) that differ: keep one')
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise BagError(f'cannot read {path}: {error}') from None
+    except UnicodeDecodeError:
+        raise BagError(f'{path} is no text; the forms that are read: {FORMS}') from None
     except (yaml.YAMLError, cv2.error, SystemError) as error:
         raise BagError(f'{path} is no YAML, JSON or XML ({" ".join(str(error).split()):.200}); the forms that are read: {FORMS}') \
             from None

@@ -13,20 +13,23 @@ from typing import Any
 
 import numpy as np
 
-from ..core.cameras import FISHEYE, LEAST_BASELINE_M, MOST_BASELINE_M, POLYNOMIAL, Intrinsics, distortion_model
+from ..core.cameras import FISHEYE, LEAST_BASELINE_M, MOST_BASELINE_M, POLYNOMIAL, Intrinsics, distortion_model, is_camera
 from ..core.types import Float64
 
+INVERSE = 'inverse_brown_conrady'  # RealSense's: its coefficients undistort, and mostly are zero
 MODELS = {  # names of a camera's model in files, small letters, and the lens that they stand for; '' where another key names it
     '': '', 'pinhole': '', 'perspective': '', 'opencv': 'plumb_bob', 'kannalabrandt8': 'equidistant',
-    'opencv_fisheye': 'equidistant', 'fisheye': 'equidistant', 'rectified': 'none'}
+    'opencv_fisheye': 'equidistant', 'fisheye': 'equidistant', 'rectified': 'none', 'none': 'none', 'brown_conrady': 'plumb_bob',
+    'kannala_brandt4': 'equidistant', INVERSE: INVERSE}  # the last three are RealSense's
 SIZES = (('width', 'height'), ('image_width', 'image_height'), ('w', 'h'), ('cols', 'rows'), ('resolution',), ('image_size',),
          ('imagesize',))
-MATRICES = ('camera_matrix', 'k', 'cameramat')
+MATRICES = ('camera_matrix', 'k', 'cameramat', 'cameramatrix')
 FOCALS = (('fx', 'fy', 'cx', 'cy'), ('fl_x', 'fl_y', 'cx', 'cy'), ('fx', 'fy', 'ppx', 'ppy'))
 MODEL_KEYS = ('distortion_model', 'distortion_type', 'distortion')
 COEFFICIENTS = ('distortion_coefficients', 'distortion_coeffs', 'distortion_coefs', 'dist_coeffs', 'dist_coefs', 'dist_coeff',
-                'distcoeff', 'dist', 'd')
+                'distcoeff', 'distcoeffs', 'dist', 'd', 'coeffs')
 FLAT = ('k1', 'k2', 'p1', 'p2', 'k3', 'k4', 'k5', 'k6')  # in the order of OpenCV's vector
+MOST_TANGENTIAL = 0.02  # of real lenses; cv2.fisheye's files name no model, and its third and fourth coefficient are larger
 LENS = re.compile(  # keys that speak of a lens, in small letters; min_dist and max_dist are of trackers
     r'(?<!min)(?<!max)(^|[._])dist(_|$|coef)|distor|coef(f?s?)?(_|$)|'
     r'(^|[._])(rad_?tan|radial|tangential|fisheye(_model)?$|skew|mirror|[kp]_?\d+$|d$|s[1-4]$|tau|xi$)')
@@ -129,6 +132,9 @@ def described(values: Mapping[str, Any], read: Callable[[str], Mapping[str, Any]
     `read` gives what another file has, by the name that stands in this one.
     """
     fields = Fields(values)
+    if 'relative_config_imucam' in fields:  # OpenVINS's estimator_config.yaml
+        other = read(fields.text('relative_config_imucam'))
+        return described({key: value for key, value in other.items() if key != 'relative_config_imucam'}, read)
     chain = {name: value for name, value in values.items() if re.fullmatch(r'cam\d+', str(name)) and isinstance(value, dict)}
     if chain:
         return _chain(chain)
@@ -164,9 +170,11 @@ def check_baseline(metres: float, name: str) -> float:
 
 
 def _camera(size: tuple[int, int], k: list[float], model: str, d: list[float]) -> Intrinsics:
-    if model == 'none':
-        if any(d):
-            raise ValueError(f'its images have no distortion by the model, and D = {d}: one of both is wrong')
+    if model == 'none' and any(d):
+        raise ValueError(f'its images have no distortion by the model, and D = {d}: one of both is wrong')
+    if model == INVERSE and any(d):
+        raise ValueError(f'model: {model} with D = {d} is not read: undistort the images, or calibrate anew with radtan')
+    if model in ('none', INVERSE):
         model = 'plumb_bob'
     camera = Intrinsics(*size, np.reshape(k, (3, 3)), POLYNOMIAL.get(model, model), np.array(d, np.float64))
     distortion_model(camera)
@@ -181,13 +189,14 @@ def _camera_model(fields: Fields, *names: str) -> str:
     """The lens that a camera's model stands for, '' where another key names it. Raises ValueError for other models."""
     for name in names:
         model = fields.text(name)
-        if model.lower() not in MODELS:
+        lens = MODELS.get(model.lower().removeprefix('distortion.').replace(' ', '_'))  # RealSense's: distortion.brown_conrady
+        if lens is None:
             advice = ('write k2, k3, k4, k5 as dist and mu, mv, u0, v0 as fx, fy, cx, cy of a calib.yaml with distortion: '
                       'equidistant' if model.lower() == 'kannala_brandt' else
                       'undistort the images, or calibrate anew with pinhole and radtan or equidistant')
             raise ValueError(f'{fields.whole(name)}: {model}, and only {fields.whole(name)}: pinhole can be used: {advice}')
-        if MODELS[model.lower()]:
-            return MODELS[model.lower()]
+        if lens:
+            return lens
     return ''
 
 
@@ -202,6 +211,9 @@ def _lens(fields: Fields, model: str = '') -> tuple[str, list[float]]:
     name = next((name for name in (*COEFFICIENTS, 'distortion') if fields.is_listed(name)), None)
     if name is not None and not fields.is_named(name):
         d = fields.numbers(name)
+        if not model and len(d) == 4 and max(map(abs, d[2:])) > MOST_TANGENTIAL:
+            raise ValueError(f'{fields.whole(name)}: {d} are of a fisheye by the last two, tangential ones are below '
+                             f'{MOST_TANGENTIAL}: name the model, distortion_model: equidistant or plumb_bob')
     else:
         d = _by_name(fields if name is None else Fields(fields.get(name)), model, name)
     if not d and (model == 'equidistant' or (name is None and key is not None and model not in ('none', 'pinhole'))):
@@ -249,13 +261,15 @@ def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
         size = _size(fields, SIZES[0])
         k = _pinhole(*map(fields.number, next((names for names in FOCALS if all(map(fields.__contains__, names))), FOCALS[0])))
     projection = fields.first('projection_matrix', 'p') if matrix is not None and rectified else None
-    if projection is not None:
-        p = np.reshape(fields.numbers(projection, 12), (3, 4))
+    p = np.zeros((3, 4)) if projection is None else np.reshape(fields.numbers(projection, 12), (3, 4))
+    if projection is not None and is_camera(p[:, :3]):
         return Intrinsics(*size, p[:, :3], 'plumb_bob', np.zeros(5), shift_m=-float(p[0, 3] / p[0, 0]) if p[0, 0] > 0 else 0.0,
                           source=f'its {fields.whole(projection)}')
     lens = _lens(fields, model)
     if rectified and matrix is not None and any(lens[1]):
-        raise ValueError(f'it has no projection_matrix, and the images are rectified by the name of their topic: '
+        missing = 'it has no projection_matrix' if projection is None else \
+            f'its {fields.whole(projection)} is {p.tolist()}, which is not calibrated'
+        raise ValueError(f'{missing}, and the images are rectified by the name of their topic: '
                          f'{fields.whole(matrix)} and D = {lens[1]} are of the raw images. Give the calibration of the rectified '
                          'ones')
     if matrix is None and listed is not None and not model and any(lens[1]) and fields.first(*MODEL_KEYS) is None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..core.timing import usual_period
 from ..core.types import Float64
 from ..utils.errors import BagError
 from .bag import BagRecording
@@ -23,6 +24,7 @@ _TRANSFORM = 'geometry_msgs/msg/TransformStamped'
 POSE_TYPES = (POSE_STAMPED, *_ODOMETRY, _TRANSFORM, TF)
 STATIC = '/tf_static'
 _NOT_READ = ('nav_msgs/msg/Path', 'geometry_msgs/msg/PoseArray', 'geometry_msgs/msg/PointStamped', 'sensor_msgs/msg/NavSatFix')
+GAP_PERIODS, GAP_LIMITS = 3, 10  # usual times between poses, and times `max_difference_s`: what is longer than both is a gap
 _STILL = 1e-3  # metres, and of the rotation matrix's entries
 _AS_IT_IS = "taken as the camera's own (--camera-in-body says otherwise)"
 
@@ -67,9 +69,10 @@ def load_ground_truth(recording: Recording, *, topic: str | None = None, file: P
 def poses_at(trajectory: Trajectory, stamps_ns: ArrayLike, max_difference_s: float) -> Float64:
     """Poses (N, 4, 4) at stamps (N,) in nanoseconds.
 
-    Between two poses that are both within `max_difference_s` of the stamp the position is interpolated linearly and the rotation
-    along the shortest arc at constant speed (slerp: Shoemake, SIGGRAPH 1985); otherwise the nearest pose within it is taken; a row
-    is NaN where there is none. Raises BagError, with both ranges of time, when no stamp has a pose.
+    A row is NaN where no pose is within `max_difference_s` of the stamp. Between two poses the position is interpolated linearly
+    and the rotation along the shortest arc at constant speed (slerp: Shoemake, SIGGRAPH 1985): the nearest pose of a slow ground
+    truth is a frame's motion away. Beside a gap the nearest pose is taken. Raises BagError, with both ranges of
+    time, when no stamp has a pose.
     """
     known, stamps = trajectory.ordered(), np.asarray(stamps_ns, np.int64).reshape(-1)
     result = np.full((len(stamps), 4, 4), np.nan)
@@ -83,8 +86,8 @@ def poses_at(trajectory: Trajectory, stamps_ns: ArrayLike, max_difference_s: flo
         nearest, gap = np.where(gaps[0] < gaps[1], first, second), np.minimum(*gaps)
         near = gap <= limit
         result[near] = known.poses[nearest[near]]
-        between = (gap > 0) & (first != second) & (gaps[0] <= limit) & (gaps[1] <= limit)
-        between &= (after > 0) & (after < len(known))
+        joined = max(GAP_LIMITS * limit, GAP_PERIODS * usual_period(known.stamps_ns.tolist()))
+        between = near & (gap > 0) & (after > 0) & (after < len(known)) & (gaps[0] + gaps[1] <= joined)
         share = gaps[0][between] / (gaps[0] + gaps[1])[between]
         if between.any():  # older SciPy knows no empty rotations
             result[between] = interpolated(known.poses[first[between]], known.poses[second[between]], share)
@@ -191,8 +194,7 @@ def _moving(tracks: list[Poses], topic: Topic, child_frame: str | None) -> Poses
         if len(named) != 1:
             raise BagError(f'{topic.name} has {len(named)} sequences of poses of {child_frame}. It holds: {listing}')
         return named[0]
-    moving = tracks if len(tracks) == 1 and topic.type != TF else [
-        track for track in tracks if (np.abs((poses := track.matrices) - poses[0]) > _STILL).any()]
+    moving = tracks if len(tracks) == 1 and topic.type != TF else list(filter(_moves, tracks))
     if len(moving) != 1:
         raise BagError(f'{topic.name} has {len(moving)} frames that move, name one (--truth-child-frame). It holds: {listing}')
     return moving[0]
@@ -207,11 +209,16 @@ def _of_camera(bag: BagRecording, poses: Poses, topic: Topic, camera_in_body: Fl
         return trajectory.of_camera(None, _AS_IT_IS)
     if poses.child == bag.frame_id:
         return trajectory.of_camera(None, "the camera's own")
-    in_body = static_transform(_static_edges(bag, on_note), poses.child, bag.frame_id)
+    edges, fixed_by = _static_edges(bag, on_note), STATIC
+    in_body = static_transform(edges, poses.child, bag.frame_id)
+    if in_body is None:  # ROS 1 publishes mountings again and again
+        others = [other for other in bag.topics if other.type == TF and not other.name.endswith(STATIC)]
+        edges += [edge for other in others for edge in read_poses(bag, other, lambda line: None) if _stays(edge)]
+        in_body, fixed_by = static_transform(edges, poses.child, bag.frame_id), 'the transforms that stay'
     if in_body is None:
         raise BagError(f'its poses are of {poses.child}, and no {STATIC} joins that to {bag.frame_id!r}, the frame of the images: '
                        'say where the camera is in it (--camera-in-body)')
-    return trajectory.of_camera(in_body, f'moved into {bag.frame_id} by {STATIC}')
+    return trajectory.of_camera(in_body, f'moved into {bag.frame_id} by {fixed_by}')
 
 
 def _static_edges(bag: BagRecording, on_note: Callable[[str], None]) -> list[Poses]:
@@ -221,12 +228,25 @@ def _static_edges(bag: BagRecording, on_note: Callable[[str], None]) -> list[Pos
 
 def _that_carry(bag: BagRecording, tracks: list[Poses], on_note: Callable[[str], None]) -> list[Poses]:
     """Of several, the only one that carries the camera, without wheels and arms; all where there is none, or its parent moves."""
-    static = _static_edges(bag, on_note) if len(tracks) > 1 else []
-    carrying = [track for track in tracks if static_transform(static, track.child, bag.frame_id) is not None]
+    if len(tracks) < 2:
+        return tracks
+    moving = list(filter(_moves, tracks))
+    static = [*_static_edges(bag, on_note), *filter(_stays, tracks)]
+    carrying = [track for track in moving if static_transform(static, track.child, bag.frame_id) is not None]
     if len(carrying) != 1 or any(track.child == carrying[0].parent for track in tracks):
         return tracks
-    on_note(f'of the frames that move, {carrying[0]} carries the camera by {STATIC}: it is taken')
+    on_note(f'of the frames that move, {carrying[0]} carries the camera by {STATIC} or transforms that stay: it is taken')
     return carrying
+
+
+def _moves(track: Poses) -> bool:
+    poses = track.matrices
+    return bool((np.abs(poses - poses[0]) > _STILL).any())
+
+
+def _stays(track: Poses) -> bool:
+    """Whether it is repeated and does not move."""
+    return len(track.stamps) > 1 and not _moves(track)
 
 
 def read_poses(bag: BagRecording, topic: Topic, on_note: Callable[[str], None]) -> list[Poses]:

@@ -35,6 +35,7 @@ from .sequence import (
 SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.webp')
 GROUND_TRUTH = ('state_groundtruth_estimate0', 'mocap0')  # of EuRoC and of TUM-VI
 TUM_PER_METRE = 5000  # of a depth image: https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats
+_STAMP = re.compile(r'([0-9]+|.*[0-9]{9,})(\.[0-9]+\.\w+)')  # a file named by its stamp in seconds, also behind a word
 
 
 class FolderRecording(Recording):
@@ -395,5 +396,9 @@ def is_hidden(name: str) -> bool:
 
 
 def natural(path: Path) -> list[tuple[int, str]]:
-    """A key for sorting: frame 10 comes after frame 9, with zeros in front or without."""
-    return [(int(part), '') if part.isdigit() else (-1, part) for part in re.split(r'([0-9]+)', path.name)]
+    """A key for sorting: frame 10 comes after frame 9, with zeros in front or without; 2.15.png, a stamp, before 2.2.png."""
+    name, fraction = path.name, ''
+    if stamp := _STAMP.fullmatch(name):
+        name, fraction = stamp.groups()
+    parts = [(int(part), '') if part.isdigit() else (-1, part) for part in re.split(r'([0-9]+)', name)]
+    return [*parts, (-1, fraction)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,13 +19,16 @@ from ..utils.errors import BagError
 
 MAX_STAMP_NS = (2**31 - 1) * 10**9  # builtin_interfaces/Time holds seconds in an int32
 KINDS = ('tum', 'kitti', 'euroc')
+OFF_UNIT = 0.05  # of a quaternion's length: where columns have no names, more shows that these are others
 GRID = 2.0**-32  # of numbers in the poses that this package computes: a quarter of a nanometre
 _KITTI_VALUES, _TUM_VALUES = 12, 8
 _LEAST_NS = 10**16  # a time of so many is in nanoseconds: as seconds it is beyond MAX_STAMP_NS
-_HEADING = re.compile(r'\W*(t\W|\w*(time|stamp))', re.IGNORECASE)  # how a line of column names begins
+_HEADING = re.compile(r'\W*(t\W|(?![0-9]).*(time|stamp))', re.IGNORECASE)  # a line of column names
+_NS = r'n(s|secs?|anosecs?|anoseconds)'
+_UNIT = rf'([_ ]?(s|secs?|seconds|{_NS}))?'  # of a time
 _POSITION = r'((.*\.)?(p|t|pos|position|translation)([_.].*)?[_.]?)?'  # names of columns, before x, y or z
 _ROTATION = r'(.*\.)?(q|quat|quaternion|rot|rotation|orientation)([_.].*)?[_.]?'
-_COLUMNS = (r'(.*[._])?(time)?stamp(_?ns)?|_*time(_?ns)?|t', *(_POSITION + axis for axis in 'xyz'),
+_COLUMNS = (rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}', *(_POSITION + axis for axis in 'xyz'),
             *(_ROTATION + axis for axis in 'xyzw'))
 
 T = TypeVar('T')
@@ -171,14 +175,18 @@ def parse_stamp(text: str) -> int:
 
 def kind_of(path: Path) -> str:
     """tum, kitti or euroc, by the first line that holds values. Raises BagError when it is none of them."""
-    _, lines = _read(path)
+    headings, lines = _read(path)
     if not lines:
         raise BagError(f'{path} holds no pose: one a line is needed')
     number, line = lines[0]
     if _separator(lines):
         return 'euroc'
     kinds = {_KITTI_VALUES: 'kitti', _TUM_VALUES: 'tum'}
-    if (count := len(line.split())) not in kinds:
+    with naming(path):
+        named, _ = _named_columns(headings, None, count := len(line.split()))
+    if named is not None:
+        return 'tum'
+    if count not in kinds:
         raise BagError(f'{path}, line {number}: {count} values: poses are {_TUM_VALUES} a line (TUM: t tx ty tz qx qy qz qw), '
                        f'{_KITTI_VALUES} (KITTI), or separated by commas (EuRoC)')
     return kinds[count]
@@ -193,7 +201,8 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
     """
     headings, lines = _read(path)
     separator = _separator(lines) or (',' if kind == 'euroc' else None)
-    columns, in_ns = _named_columns(headings, separator)
+    with naming(path):
+        columns, in_ns = _named_columns(headings, separator, len(lines[0][1].split(separator)) if lines else 0)
     usual, order = {'tum': ([0, 1, 2, 3, 4, 5, 6, 7], 't x y z qx qy qz qw'),
                     'euroc': ([0, 1, 2, 3, 5, 6, 7, 4], 't,x,y,z,qw,qx,qy,qz, and t in nanoseconds')}[kind]
     order = f'{order}, where no line above names the columns' if columns is None else 'by the line that names the columns'
@@ -205,9 +214,12 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
         if len(words) <= max(wanted) or (columns is None and kind == 'tum' and len(words) > _TUM_VALUES):
             raise ValueError(f'{len(words)} values where {max(wanted) + 1} belong ({order})')
         try:
-            return parse(words[wanted[0]]), [_number(words[column]) for column in wanted[1:]]
+            stamp, values = parse(words[wanted[0]]), [_number(words[column]) for column in wanted[1:]]
+            if columns is None and (length := math.hypot(*values[3:])) and abs(length - 1) > OFF_UNIT:
+                raise ValueError(f'the quaternion {values[3:]} has length {length:.2f}, not 1: name the columns in a line above')
         except ValueError as error:
             raise ValueError(f'{error} ({order})') from None
+        return stamp, values
 
     rows = _rows(path, row)
     table = np.asarray([values for _, values in rows], np.float64).reshape(-1, 7)
@@ -222,14 +234,21 @@ def _separator(lines: Sequence[tuple[int, str]]) -> str | None:
     return next((each for each in ',;' if lines and each in lines[0][1]), None)
 
 
-def _named_columns(headings: Sequence[str], separator: str | None) -> tuple[list[int] | None, bool]:
-    """Where t, x, y, z, qx, qy, qz, qw stand by the last of `headings` that names all of them, and whether t is in nanoseconds."""
+def _named_columns(headings: Sequence[str], separator: str | None, count: int) -> tuple[list[int] | None, bool]:
+    """Where t, x, y, z, qx, qy, qz, qw stand by the last of `headings` that names all of them, and whether t is in nanoseconds.
+
+    Raises ValueError where one names `count` columns, as many as there are values, and not all of these.
+    """
     for heading in reversed(headings):
-        names = [name.strip(' %"\'').lower() for name in re.sub(r'\[.*?\]|\(.*?\)', '', heading).split(separator)]
+        words = re.sub(r'\[.*?\]|\(.*?\)', '', heading).split(separator)
+        names = [name.strip(' %"\'').lower().replace('/', '.') for name in words]
         columns = [next((at for at, name in enumerate(names) if re.fullmatch(form, name)), None) for form in _COLUMNS]
         found = [column for column in columns if column is not None]
         if len(found) == len(_COLUMNS):
-            return found, re.match(r'\W*\w*\W*ns\b', heading) is not None
+            return found, re.match(rf'\W*\w*\W*{_NS}\b', heading) is not None
+        if len(words) == count > 1 and _HEADING.match(heading):
+            raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, timestamp_ns), a position '
+                             '(x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
     return None, False
 
 

@@ -61,6 +61,8 @@ def opencv_matrix(name: str, matrix: list[list[float]]) -> str:
 
 
 FLAT_LENS = 'k1: -0.28\nk2: 0.07\np1: 0.0002\np2: 0.00002\n'
+REALSENSE = json.dumps({'width': 640, 'height': 480, 'ppx': 319.5, 'ppy': 239.5, 'fx': 450.0, 'fy': 451.0,
+                        'model': 'Inverse Brown Conrady', 'coeffs': [0.0, 0, 0, 0, 0]})
 FORMS = {
     'own': f'{OWN}dist: {RADTAN}\n',
     'own, model_type': f'model_type: PINHOLE\n{OWN}dist: {RADTAN}\n',
@@ -101,6 +103,10 @@ FORMS = {
                       '<data>450. 0. 319.5 0. 451. 239.5 0. 0. 1.</data></camera_matrix>\n<distortion_coefficients '
                       'type_id="opencv-matrix">\n<rows>4</rows><cols>1</cols><dt>d</dt>\n'
                       '<data>-0.28 0.07 0.0002 2e-05</data></distortion_coefficients>\n</opencv_storage>\n'),
+    'OpenCV, camelCase': re.sub('camera_matrix', 'cameraMatrix', f'{OPENCV}distCoeffs: !!opencv-matrix\n   rows: 4\n   cols: 1\n'
+                                f'   dt: d\n   data: {RADTAN}\n'),
+    'OpenCV 5, one dimension': f'{OPENCV}D: !!opencv-nd-matrix\n   sizes: [ 4 ]\n   dt: d\n   data: {RADTAN}\n',
+    'RealSense': REALSENSE.replace('Inverse Brown Conrady', 'distortion.brown_conrady').replace('[0.0, 0, 0, 0, 0]', str(RADTAN)),
     'byte order mark': f'\ufeff{OWN}dist: {RADTAN}\n',
 }
 FISHEYES = {
@@ -112,6 +118,7 @@ FISHEYES = {
     'ORB-SLAM3': orbslam(kind='KannalaBrandt8', names='k1 k2 k3 k4', d=KB),
 }
 WITHOUT = {
+    'RealSense': REALSENSE,
     'own': f'{OWN}distortion: none (rectified)\ndist:\n- 0\n- 0\n',
     'ROS, pinhole': ROS.replace('plumb_bob', 'pinhole').replace(str(RADTAN), '[0, 0, 0, 0, 0]'),
     'Kalibr': inside('cam0', f'{EUROC}distortion_model: none\ndistortion_coeffs: []\n'),
@@ -174,6 +181,8 @@ REFUSED = {
     'KANNALA_BRANDT': (VINS.replace('PINHOLE', 'KANNALA_BRANDT'), 'model_type: KANNALA_BRANDT.*equidistant'),
     'SCARAMUZZA': (VINS.replace('PINHOLE', 'SCARAMUZZA'), 'model_type: SCARAMUZZA'),
     'ORB-SLAM3': (orbslam(kind='Omni'), 'Camera.type: Omni'),
+    'inverse of RealSense': (REALSENSE.replace('[0.0', '[0.1'), r'inverse_brown_conrady with D = \[0.1.*undistort the images'),
+    'ftheta of RealSense': (REALSENSE.replace('Inverse Brown Conrady', 'distortion.ftheta'), 'model: distortion.ftheta'),
     'pinhole with D': (ROS.replace('plumb_bob', 'pinhole'), 'pinhole with D = .*plumb_bob'),
     'none with D': (f'{OWN}distortion: none\ndist: {RADTAN}\n', 'no distortion by the model'),
     'rectified with k1': (orbslam(kind='Rectified'), 'no distortion by the model'),
@@ -191,6 +200,7 @@ REFUSED = {
     'inside two': (OWN + inside('sensor', inside('Lens', f'distortion: {RADTAN}')), r'sensor.Lens.distortion: \[-0.28'),
     'camchain without a model': (inside('cam0', KALIBR.replace('distortion_model: radtan\n', '')),
                                  'cam0: it has no distortion_model'),
+    'D of cv2.fisheye': (f'{OPENCV}D: [[-0.0067], [0.045], [-0.042], [0.0075]]\n', r'D: .*fisheye.*: equidistant or'),
     'p of a fisheye': (f'{OWN}distortion: equidistant\nk1: 0.1\np1: 0.1\n', 'p1: 0.1'),
     'k5 of a fisheye': (orbslam(kind='KannalaBrandt8', names='k1 k2 k3 k4 k5', d=[*KB, 0.1]), 'Camera1.k5'),
     'thin prism': (f'{OWN}dist: {RADTAN}\ns1: 0.01\n', 's1: 0.01'),
@@ -355,7 +365,8 @@ def test_projection_matrix_counts_for_rectified_images(write) -> None:
         load_intrinsics(write(ROS + RECTIFIED.replace('310', '.nan')), rectified=True)
     with pytest.raises(BagError, match='not calibrated'):
         load_intrinsics(write(ROS + RECTIFIED.replace('400.0', '0')), rectified=True)
-    for text in (WITHOUT['ROS, pinhole'], WITHOUT['own'], KALIBR):  # of the rectified images themselves
+    zero_p = f'projection_matrix: {{data: {12 * [0]}}}\n'  # of drivers that leave it out
+    for text in (WITHOUT['ROS, pinhole'], WITHOUT['own'], KALIBR, WITHOUT['ROS, pinhole'] + zero_p):  # of rectified images
         camera, as_raw = load_intrinsics(write(text), rectified=True), load_intrinsics(write(text))
         assert np.array_equal(camera.k, as_raw.k)
         assert np.array_equal(camera.d, as_raw.d)
@@ -404,6 +415,18 @@ def test_configuration_of_vins_names_the_files_of_its_cameras(write) -> None:
     left.write_text(VINS.replace('image_width', 'width'))
     with pytest.raises(BagError, match=r'config.yaml, cam0 has no image_width in cam0_calib, left.yaml'):
         load_intrinsics(Path(f'{config}:cam0'))
+
+
+def test_configuration_of_openvins_names_the_file_of_its_cameras(write) -> None:
+    write(inside('cam0', f'T_imu_cam: {BODY}\n{KALIBR}') + inside('cam1', KALIBR), 'kalibr_imucam_chain.yaml')
+    config = write('%YAML:1.0 # need to specify\nverbosity: "INFO"\nrelative_config_imucam: "kalibr_imucam_chain.yaml"\n', 'e.yaml')
+    camera = Path(f'{config}:cam0')
+    assert (load_intrinsics(camera).k.tolist(), load_intrinsics(camera).d.tolist()) == (K, RADTAN)
+    assert np.allclose(load_camera_in_body(camera), BODY)
+    with pytest.raises(BagError, match=r'describes the cameras cam0, cam1: choose one, as .*e\.yaml:cam0'):
+        load_intrinsics(config)
+    with pytest.raises(BagError, match=r'cannot read .*absent\.yaml'):
+        load_intrinsics(write('relative_config_imucam: absent.yaml\n', 'f.yaml'))
 
 
 def test_files_that_describe_no_rig(write) -> None:

@@ -263,6 +263,26 @@ def test_of_a_robot_with_wheels_the_frame_that_carries_the_camera_is_taken(tmp_p
     assert 'base_link in odom (8 poses) carries the camera by /tf_static' in notes[0]
 
 
+@pytest.mark.parametrize('kind', [ODOMETRY, TF])
+def test_mounting_that_is_repeated_on_tf_places_the_camera(tmp_path: Path, kind: str) -> None:
+    """As in bags of ROS 1, whose static_transform_publisher repeats; with a wheel, which carries no camera."""
+    bag = Bag(tmp_path / 'bag')
+    bag.poses('/odom' if kind == ODOMETRY else '/tf', kind, camera_poses(), 'odom', 'base_link')
+    bag.poses('/tf', TF, camera_poses(), 'base_link', 'wheel')
+    bag.add('/tf', TF, *((stamp, bag.message(TF, stamp, 'base_link', 'cam', OPTICAL)) for stamp in range(1, SECOND, SECOND // 9)))
+    truth = load_ground_truth(bag.open(), topic='/odom' if kind == ODOMETRY else None)
+    assert truth is not None
+    assert np.abs(truth.poses - camera_poses() @ OPTICAL).max() < 1e-9
+    assert 'moved into cam by the transforms that stay' in truth.source
+
+
+def test_transform_that_moves_or_comes_once_is_no_mounting(tmp_path: Path) -> None:
+    for name, poses in (('moves', camera_poses()), ('once', camera_poses(1))):
+        bag = Bag(tmp_path / name).poses('/odom', ODOMETRY, camera_poses(), 'odom', 'base_link')
+        with pytest.raises(BagError, match='no /tf_static joins that to'):
+            load_ground_truth(bag.poses('/tf', TF, poses, 'base_link', 'cam').open(), topic='/odom')
+
+
 def test_poses_that_are_not_read_are_named(tmp_path: Path) -> None:
     bag, notes = Bag(tmp_path / 'bag'), list[str]()
     bag.add('/slam/path', 'nav_msgs/msg/Path', (SECOND, bag.new('nav_msgs/msg/Path', bag.header(SECOND, 'map'), [])))
@@ -275,7 +295,11 @@ def test_poses_that_are_not_read_are_named(tmp_path: Path) -> None:
     '#timestamp [ns], p_RS_R_x [m], p_RS_R_y [m], p_RS_R_z [m], q_RS_w [], q_RS_x [], q_RS_y [], q_RS_z [], v_RS_R_x [m s^-1]',
     '%time,field.header.seq,field.header.stamp,field.pose.position.x,field.pose.position.y,field.pose.position.z,'
     'field.pose.orientation.x,field.pose.orientation.y,field.pose.orientation.z,field.pose.orientation.w,field.twist.linear.x',
-    ';t;x;y;z;qx;qy;qz;qw', 'timestamp tx ty tz qx qy qz qw', '# t(s) x y z qw qx qy qz vx'])
+    ';t;x;y;z;qx;qy;qz;qw', 'timestamp tx ty tz qx qy qz qw', '# t(s) x y z qw qx qy qz vx',
+    '#timestamp ns, tx, ty, tz, qx, qy, qz, qw',
+    'timestamp_s,tx,ty,tz,qx,qy,qz,qw', 'utc_time_ns,tx,ty,tz,qx,qy,qz,qw', 'seq,timestamp_nanoseconds,x,y,z,qx,qy,qz,qw',
+    '__time,/odom/pose/pose/orientation/w,/odom/pose/pose/orientation/x,/odom/pose/pose/orientation/y,/odom/pose/pose/orientation/z,'
+    '/odom/pose/pose/position/x,/odom/pose/pose/position/y,/odom/pose/pose/position/z'])
 @pytest.mark.parametrize('unit', [9, 0])
 def test_columns_are_read_by_their_names(tmp_path: Path, heading: str, unit: int) -> None:
     separator = next((each for each in ',;' if each in heading), ' ')
@@ -292,7 +316,7 @@ def test_columns_are_read_by_their_names(tmp_path: Path, heading: str, unit: int
 
     path = tmp_path / 'poses.txt'
     path.write_text(f'{heading}\n{separator.join(map(value, names))}\n')
-    truth = read_quaternions(path, kind_of(path) if separator != ' ' else 'tum')
+    truth = read_quaternions(path, kind_of(path))
     assert truth.stamps_ns.tolist() == [1403636579763555584]
     np.testing.assert_allclose(truth.poses[0], [[0.28, -0.96, 0, 1], [0.96, 0.28, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]], atol=1e-12)
 
@@ -303,6 +327,11 @@ def test_columns_are_read_by_their_names(tmp_path: Path, heading: str, unit: int
     ('1 2 3\n', None, 'line 1: 3 values: poses are 8 a line'), ('', None, 'holds no pose'), ('# x\n', 'tum', 'no pose'),
     ('1 2 3\n', 'kitti', '3 values where 12'), ('2 0 0 0 0 1 0 0 0 0 1 0\n', None, 'no rotation'), ('# x\n', 'kitti', 'no pose'),
     ('1 0 0 0 0 1 0 0 0 0 1 0\n', None, '1 poses for 8 stamps'), ('1,2,3\n', None, 'line 1: 3 values where 8'),
+    ('timestamp,x,y,z,roll,pitch,yaw,v\n1403636579763555584,0,0,0,0.1,0.2,0.3,1\n', None, 'columns are timestamp,x,.*a quaternion'),
+    ('# time x y z roll pitch yaw v\n1.5 0 0 0 0.1 0.2 0.3 1\n', None, 'its columns are time x y z roll pitch yaw v: '),
+    ('timestamp_us,x,y,z,qx,qy,qz,qw\n1403636579763555,0,0,0,0,0,0,1\n', None, 'timestamp_us,.*in seconds, timestamp_ns'),
+    ('1403636579763555584,1,0,0,8,0,1,0,9,0,0,1,7\n', None, r'quaternion .0.0, 1.0, 0.0, 8.0. has length 8.06, not 1: name the'),
+    ('1.5 0 0 0 0.1 0.2 0.3 1.5\n', None, 'line 1: the quaternion .* has length 1.55, not 1.*qw, where no line'),
     ('now,0,0,0,1,0,0,0\n', None, 'line 1: .*now'), ('1 0 0 0 0 0 0 1\n', 'gps', "kind 'gps'"), ('-1,0,0,0,1,0,0,0\n', None, '-1')])
 def test_files_that_hold_no_poses(tmp_path: Path, text: str, kind: str | None, message: str) -> None:
     path = tmp_path / 'poses.txt'
@@ -337,17 +366,41 @@ def test_truth_of_another_time(tmp_path: Path) -> None:
 
 
 def test_which_poses_count() -> None:
-    """Both neighbours near: between them. One: that one, as it is. None: nothing."""
-    truth = Trajectory(np.array([0, 100, 1000]) * 10**6, camera_poses(3))
-    at = poses_at(truth, np.array([0, 40, 140, 500, 980, 1010, 1100]) * 10**6, 0.08)
+    """Between two poses: between them. Beside a gap: the near one, as it is. None is near: nothing."""
+    truth = Trajectory(np.array([0, 100, 200, 1100]) * 10**6, camera_poses(4))
+    at = poses_at(truth, np.array([0, 40, 240, 600, 1080, 1110, 1200]) * 10**6, 0.08)
     assert np.isnan(at[:, 0, 0]).tolist() == [False, False, False, True, False, False, True]
     assert np.array_equal(at[0], truth.poses[0])
     assert np.abs(at[1, :3, 3] - (0.6 * truth.poses[0] + 0.4 * truth.poses[1])[:3, 3]).max() < 1e-12
-    assert np.array_equal(at[2], truth.poses[1])
-    assert np.array_equal(at[4], truth.poses[2])
-    assert np.array_equal(at[5], truth.poses[2])
+    assert np.array_equal(at[2], truth.poses[2])
+    assert np.array_equal(at[4], truth.poses[3])
+    assert np.array_equal(at[5], truth.poses[3])
     shuffled = Trajectory(truth.stamps_ns[[2, 0, 1, 0]], truth.poses[[2, 0, 1, 2]])
     assert np.array_equal(poses_at(shuffled, np.array([0, 40]) * 10**6, 0.08), at[:2])  # the first of two with one stamp
+
+
+@pytest.mark.parametrize('hz', [4, 10, 20, 25, 40])
+def test_truth_slower_than_images_gives_the_motion_between_frames(hz: int) -> None:
+    """The nearest pose of 20 Hz stands still between two frames of 30 Hz, and moves twice as far between the next two."""
+    def at(seconds: Float64) -> Float64:
+        return np.stack([pose(turn([0.2, 1, 0.1], 0.5 * second), [second, 0, 0]) for second in seconds])
+
+    known, frames = np.arange(0, 4, 1 / hz), np.arange(0.501, 3, 1 / 30)
+    found = poses_at(Trajectory(np.round(known * SECOND).astype(np.int64), at(known)), np.round(frames * SECOND), 0.02)
+    right, has_pose = at(frames), np.isfinite(found[:, 0, 0])
+    apart = np.abs(frames[:, None] - known).min(axis=1)
+    assert has_pose.tolist() == (apart < 0.02).tolist()
+    assert np.abs(found - right)[has_pose].max() < 1e-6
+
+
+def test_frames_beside_lost_poses_of_a_fast_truth_get_interpolated_ones() -> None:
+    """Of 100 Hz, 0.15 s of each second are lost: 15 usual times."""
+    known = np.arange(0, 400) / 100
+    known = known[known % 1.0 > 0.15]
+    frames = known[:-1][np.diff(known) > 0.1] + 0.015
+    poses = np.stack([pose(np.eye(3), [2 * each, 0, 0]) for each in known])
+    at = poses_at(Trajectory(np.round(known * SECOND).astype(np.int64), poses), np.round(frames * SECOND), 0.02)
+    assert np.abs(at[:, 0, 3] - 2 * frames).max() < 1e-6
 
 
 @settings(max_examples=100, deadline=None)

@@ -12,7 +12,7 @@ from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_ros.core.types import Float64
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
-from lightglue_trt_ros.datasets.image_folders import EurocFolder, KittiFolder, TumFolder
+from lightglue_trt_ros.datasets.image_folders import EurocFolder, ImagesFolder, KittiFolder, TumFolder
 from lightglue_trt_ros.datasets.poses import poses_from
 from lightglue_trt_ros.utils.errors import BagError
 
@@ -44,6 +44,23 @@ def write_images(folder: Path, names: list[str]) -> None:
     folder.mkdir(parents=True)
     for number, name in enumerate(names):
         assert cv2.imwrite(str(folder / name), image(number))
+
+
+@pytest.mark.parametrize('names', [
+    ['1700000000.05.png', '1700000000.1.png', '1700000000.15.png', '1700000000.2.png', '1700000000.25.png', '1700000001.0.png'],
+    [f'left_{stamp}.png' for stamp in (
+        '1699999999.98', '1700000000.0', '1700000000.05', '1700000000.1', '1700000000.123456', '1700000000.2')],
+    ['9.95.jpg', '9.976.jpg', '10.0.jpg', '10.017.jpg', '10.05.jpg', '10.1.jpg'],
+    ['frame_8.png', 'frame_9.png', 'frame_10.png', 'frame_100.png', 'frame_101.png', 'frame_1000.png'],
+    ['cam1.8.png', 'cam1.9.png', 'cam1.10.png', 'cam1.11.png', 'cam1.100.png', 'cam2.1.png']])
+def test_images_named_by_stamp_or_number_get_their_own_stamps(tmp_path: Path, names: list[str]) -> None:
+    write_images(tmp_path / 'images', names)
+    (tmp_path / 'timestamps.txt').write_text(''.join(f'{1 + number / 10}\n' for number in range(COUNT)))
+    folder = ImagesFolder(tmp_path)
+    for number, (stamp, pixels) in enumerate(folder.images()):
+        assert stamp == 10**9 + number * STEP_NS
+        assert names[number].endswith('.jpg') or np.array_equal(pixels, image(number))
+    assert [file.name for file in folder.files] == names
 
 
 def make_tum(path: Path) -> Path:

@@ -154,6 +154,17 @@ def test_the_own_info_is_found_without_slash_and_of_transports(tmp_path: Path, i
     assert (camera.k[0, 0], camera.source, note) == (80, f'CameraInfo on {info}', '')
 
 
+@pytest.mark.parametrize('images', ['/zed/rgb/color/rect/image', '/left/image_color/compressed', 'image_raw'])
+def test_camera_info_below_its_images_is_found_among_others(tmp_path: Path, images: str) -> None:
+    below = images.removesuffix('/compressed') + '/camera_info'
+    topics = {images: Images(png='compressed' in images), below: [Info()], '/depth/camera_info': [Info(OTHER)]}
+    camera, note = recorded(tmp_path, topics)
+    assert camera is not None
+    assert camera.k[0, 0] == 80
+    assert camera.source.startswith(f'CameraInfo on {below}')
+    assert note == ''
+
+
 @pytest.mark.parametrize('png', [False, True])
 def test_binning_gives_the_camera_of_the_images(tmp_path: Path, png: bool) -> None:
     small = Images([gray(number, HEIGHT // 2, WIDTH // 2) for number in range(3)], png=png)
