@@ -78,6 +78,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._rig = RigListener(self, '~/odometry', left)  # for clouds that have right points, others need its left camera
         self._estimator: MatchOdometry | None = None
         self._quality: Quality | None = None
+        self._is_loss_logged = True  # the last one, or there was none
         self._points = self._clouds = self._losses = 0  # points tracked now; clouds received; times lost
         self._heard = self._lost_since = time.monotonic()  # the last cloud; the last pose
         self._poses: deque[PoseStamped] = deque(maxlen=PATH_POSES)
@@ -146,12 +147,12 @@ class OdometryNode(Node):  # type: ignore[misc]
         return True
 
     def _begun(self, calibration: Intrinsics | StereoRig, depth: bool) -> MatchOdometry:
-        """The odometry; for another calibration a new one, which goes on from the last pose, at the last speed."""
+        """The odometry; for another calibration a new one, which goes on from the last pose, in the last unit."""
         before = self._estimator
         if before is None or before.calibration is not calibration or before.depth != depth:
             pose = np.eye(4) if self._pose is None else np.linalg.inv(self._world) @ self._pose @ self._mounting
-            speed = 0.0 if before is None else before.window.speed
-            self._estimator = MatchOdometry(calibration, pose, speed, depth, self._covariance)
+            unit = None if before is None else before.window.unit
+            self._estimator = MatchOdometry(calibration, pose, unit, depth, self._covariance)
             baseline_m = self._estimator.baseline_m
             if before is None or (before.baseline_m is None, before.depth) != (baseline_m is None, depth):
                 self.get_logger().info('points have depth: poses are in metres' if depth else
@@ -165,7 +166,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         return before
 
     def _log_quality(self, quality: Quality, points: int) -> None:
-        """Log each change of quality once."""
+        """Log each change of quality once; where losses follow each other quickly, less often."""
         self._points = points
         if quality is Quality.TRACKING:
             self._lost_since = time.monotonic()
@@ -174,8 +175,10 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._quality = quality
         if quality is Quality.LOST:  # a call for each severity: rclpy keeps the severity of a line's first call
             self._losses += 1
-            self.get_logger().warning(LOST)
-        else:
+            self._is_loss_logged = self._problems.due(LOST)
+            if self._is_loss_logged:
+                self.get_logger().warning(LOST)
+        elif self._is_loss_logged:
             self.get_logger().info(f'{self._waiting}: nothing is published until then' if quality is Quality.STARTING else
                                    f'tracking {points} points')
 

@@ -336,6 +336,16 @@ def test_lost_is_a_warning_and_it_begins_anew_within_ten_frames(stack, capfd):
     wait_for(lambda: watcher.status()[0] == DiagnosticStatus.OK)
 
 
+def test_odometry_lost_again_and_again_logs_that_once(stack, capfd):
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(36)))
+    watcher.hear(info(), *(cloud_of(each._replace(ids=each.ids + 10_000 * (number // 6)), depth=True)
+                           for number, each in enumerate(truth)))
+    wait_for(lambda: watcher.status()[2].get('times lost') == '5')
+    log = capfd.readouterr().err
+    assert log.count('lost: too few tracks agree') == 1
+    assert log.count('] [odometry]: tracking') == 2, 'before that and after it'
+
+
 def test_lost_odometry_is_silent_and_resumes_in_metres_with_depth(stack):
     watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(40)))
     watcher.hear(info(), *(cloud_of(step, depth=True) for step in truth[:12]))
