@@ -1,4 +1,4 @@
-"""Images that can give no matches: without texture, or one picture under new stamps."""
+"""Images that give no matches: without texture, one picture under new stamps, or views that have nothing in common."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import numpy as np
 from .types import Float32, UInt8
 
 FEW, JUDGED = 3, 3  # matches, at most, in each of so many last frames
+RECENT, NEEDED = 10, 12  # last frames whose median number of matches is reported where it is smaller: too few for a pose
 CELL = 8  # pixels that are averaged: the noise of a sensor is no texture
 TEXTURE = 1.0  # least root mean square of differences between cells that are neighbours, in gray values
 STRIDE = 16  # of the pixels that are compared first
@@ -30,7 +31,7 @@ class ImageCheck:
     def __init__(self) -> None:
         self._image: UInt8 | None = None
         self._since = self._stamp = 0.0  # stamps of the first and the newest image with these pixels
-        self._matches: deque[int] = deque(maxlen=JUDGED)
+        self._matches: deque[int] = deque(maxlen=RECENT)
 
     def add(self, image: UInt8, stamp: float) -> None:
         """Compare a gray image (H, W) with the one before, and keep it; `stamp` in seconds."""
@@ -51,10 +52,17 @@ class ImageCheck:
     @property
     def untextured(self) -> Untextured | None:
         """None where the newest image has texture, or where one of the last frames has matches."""
-        matches, image = list(self._matches), self._image
+        matches, image = list(self._matches)[-JUDGED:], self._image
         if image is None or len(matches) < JUDGED or max(matches) > FEW or texture_of(image) >= TEXTURE:
             return None
         return Untextured(float(image.mean()), max(matches))
+
+    @property
+    def few_matches(self) -> int | None:
+        """Median number of matches of the last RECENT frames where it is below NEEDED, else None."""
+        matches = list(self._matches)
+        median = int(np.median(matches)) if len(matches) == RECENT else NEEDED
+        return median if median < NEEDED else None
 
 
 def same_pixels(before: UInt8, image: UInt8) -> bool:

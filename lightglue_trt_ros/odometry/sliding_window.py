@@ -22,7 +22,7 @@ from ..core.types import Float64, FrameMatches
 from .bundle_adjustment import Bundle, OffsetEstimate, adjust, reprojection_errors
 from .covariances import Adjusted, WindowCovariances, of_step_and_drift
 from .pose_covariance import Drift, after_unknown, seen_from, step_between
-from .two_view import estimate_relative_pose
+from .two_view import RelativePose, estimate_relative_pose
 
 VIEWS = 8  # in the window, without the newest; the oldest poses are fixed
 POINTS = 500  # in the adjustment at most, those that most views observe
@@ -38,6 +38,7 @@ MOVED_PX = 10.0  # of the median point since the last kept view: the next one is
 SHARED = 0.6  # of that view's points; with fewer the next view is kept
 PARALLAX = np.radians(1.0)  # between the rays of a point that is triangulated over time
 START_PARALLAX = np.radians(1.0)  # of the median point, to start without a right image
+DEPTH_CHANGE = 2.0  # of the scene between two windows of one camera; by more it is the last speed that means nothing
 LEAST_DISPARITY_PX = 0.5
 VARIANCE = 13.0  # of errors, over that of independent ones: tracks pass theirs on from frame to frame
 SAME_S = 1e-3  # stamps this close are of one frame
@@ -64,6 +65,13 @@ class Fix(NamedTuple):
     rotation_rate: Float64 = np.zeros(3)  # (3,) about these axes, radians a second
     covariance: Float64 = np.zeros((6, 6))  # of the pose: translation and rotation in the camera's axes, since the first pose
     twist_covariance: Float64 = np.zeros((6, 6))  # of velocity and rotation rate
+
+
+class Unit(NamedTuple):
+    """What tells the unit of one camera in units of its own: 0 where that is not known."""
+
+    speed: float = 0.0  # of the last step, units a second; near 0 while the camera stands
+    depth: float = 0.0  # of the scene, units
 
 
 @dataclass
@@ -99,11 +107,11 @@ class SlidingWindow:
         fix = window.add(stamp, track_ids, points, reference_stamp, reference_points, right_x)
     """
 
-    def __init__(self, focal_px: float, baseline_m: float | None = None, pose: Float64 | None = None, speed: float = 0.0,
+    def __init__(self, focal_px: float, baseline_m: float | None = None, pose: Float64 | None = None, unit: Unit | None = None,
                  offset_px: float = OFFSET_PX, covariance: Float64 | None = None) -> None:
         """`focal_px` converts pixels to the plane z = 1. Without `baseline_m`, right columns are ignored.
 
-        A window that continues another one takes its last pose (4, 4), the `covariance` (6, 6) of that, and its `speed`.
+        A window that continues another one takes its last pose (4, 4), the `covariance` (6, 6) of that, and its `unit`.
         `offset_px` is the prior deviation of the offset of right columns.
         """
         self._pixel, self._baseline = 1 / focal_px, baseline_m
@@ -113,7 +121,7 @@ class SlidingWindow:
         self._covariance = np.zeros((6, 6)) if covariance is None else covariance  # of that, without the drift
         self._drift = Drift()  # of that too
         self._covariances = WindowCovariances(SCALE_PX * self._pixel, baseline_m, VARIANCE)
-        self._step, self.speed = np.eye(4), speed  # the motion to it from the one before, and its speed, units a second
+        self._step, self.unit = np.eye(4), unit or Unit()  # the motion to it from the one before, and the unit then
         self._started, self._start = False, self._start_in_own_unit if baseline_m is None else self._start_metric
         self._offset = OffsetEstimate(0.0, (offset_px * self._pixel)**-2)
 
@@ -158,8 +166,8 @@ class SlidingWindow:
             self._step, seconds = step_between(origin.pose, view.pose), stamp - origin.stamp
             velocity = self._step[:3, :3].T @ self._step[:3, 3] / seconds
             rate = np.asarray(cv2.Rodrigues(contiguous(self._step[:3, :3]))[0], np.float64).ravel() / seconds
-            self.speed = float(np.linalg.norm(velocity))
-            of_step = of_step_and_drift(self._views[-2], view, self._step, of_step, self._depth(), seconds)
+            self.unit = Unit(float(np.linalg.norm(velocity)), self._depth())
+            of_step = of_step_and_drift(self._views[-2], view, self._step, of_step, self.unit.depth, seconds)
         if len(self._views) > VIEWS:
             self._views = self._views[-VIEWS:]
             self._covariances.drop_first()
@@ -214,18 +222,26 @@ class SlidingWindow:
         relative = estimate_relative_pose(x0, x1, matrix, matrix)
         if relative is None:
             return Quality.STARTING, 0
-        motion = np.eye(4)
-        length = self.speed * (last.stamp - first.stamp) or 1.0  # the unit, or the length at the speed before
-        self._covariances.start(is_guessed=self.speed > 0)
-        motion[:3, :3], motion[:3, 3] = relative.rotation, relative.translation * length
         rays0, rays1 = _rays(first.observed[known]), _rays(shared[known]) @ relative.rotation
         angles = np.arccos(np.clip(np.sum(rays0 * rays1, axis=1), -1, 1))[relative.inliers]
         if len(angles) < LEAST_INLIERS or np.median(angles) < START_PARALLAX:
             return Quality.STARTING, 0
-        last.pose = first.pose @ np.linalg.inv(motion)
         self._views, self._started = [first, last], True
-        self._triangulate()
+        self._covariances.start(is_guessed=self.unit.speed > 0)
+        length = self.unit.speed * (last.stamp - first.stamp) or 1.0  # the unit, or the length at the speed before
+        self._move_apart(relative, length)
+        change = abs(self._depth()) / self.unit.depth if self.unit.depth else 1.0
+        if not 1 / DEPTH_CHANGE <= change <= DEPTH_CHANGE:
+            self._move_apart(relative, length / change)
         return Quality.TRACKING, self._adjusted()
+
+    def _move_apart(self, relative: RelativePose, length: float) -> None:
+        """Put the second of two views where it is at a distance of `length` from the first, and triangulate."""
+        first, last = self._views
+        motion = np.eye(4)
+        motion[:3, :3], motion[:3, 3] = relative.rotation, relative.translation * length
+        last.pose, self._points = first.pose @ np.linalg.inv(motion), {}
+        self._triangulate()
 
     def _follow(self) -> tuple[Quality, int]:
         view = self._views[-1]
@@ -299,9 +315,9 @@ class SlidingWindow:
 class MatchOdometry:
     """A SlidingWindow for the matches of one camera or stereo rig: poses of the (left) camera, in its optical axes."""
 
-    def __init__(self, calibration: Intrinsics | StereoRig, pose: Float64 | None = None, speed: float = 0.0,
+    def __init__(self, calibration: Intrinsics | StereoRig, pose: Float64 | None = None, unit: Unit | None = None,
                  depth: bool = False, covariance: Float64 | None = None) -> None:
-        """Odometry that continues from `pose` (4, 4), world from camera, with a `covariance` (6, 6) as in Fix, and `speed`.
+        """Odometry that continues from `pose` (4, 4), world from camera, with a `covariance` (6, 6) as in Fix, and `unit`.
 
         `depth`: points of one camera have depth.
         """
@@ -314,7 +330,7 @@ class MatchOdometry:
         else:
             focal_px = float(calibration.k[0, 0])
         self._scale = SCALE_PX / focal_px
-        self.window = SlidingWindow(focal_px, self.baseline_m, None if pose is None else self._axes @ pose @ self._axes.T, speed,
+        self.window = SlidingWindow(focal_px, self.baseline_m, None if pose is None else self._axes @ pose @ self._axes.T, unit,
                                     NO_OFFSET_PX if depth else OFFSET_PX,
                                     None if covariance is None else seen_from(self._axes, covariance))
 

@@ -16,7 +16,7 @@ from sensor_msgs.msg import CompressedImage
 
 from ..core.config import STRIDE, MatcherConfig
 from ..core.geometry import Size, fitting_size
-from ..core.image_check import ImageCheck
+from ..core.image_check import RECENT, ImageCheck
 from ..core.types import UInt8
 from ..utils.errors import ConfigError
 from ..utils.processes import fastdds_variable
@@ -30,6 +30,7 @@ SLOW = 0.1  # share of dropped frames that is reported
 SETTLED_S = 3.0  # since the networks were opened: the first frames take longer
 OFTEN = 3  # resets that are reported
 SHARED_BYTES = 512 << 10  # Fast DDS's default segment
+PROVEN = 10  # messages that came without a loss: their size is no reason for a silence
 WARN = DiagnosticStatus.WARN
 LOST = 'where they are published, large images need config/fastdds_large_images.xml, other networks a better link'
 
@@ -96,6 +97,17 @@ def useless_images(check: ImageCheck, side: str = '') -> Verdict | None:
     return None
 
 
+def few_matches(node: Node, count: int, topic: str, config: MatcherConfig) -> Verdict:
+    """The verdict on a median of `count` matches in the last frames of `topic`."""
+    if (publishers := node.count_publishers(topic)) > 1:
+        remedy = f'{topic} has {publishers} publishers: give each camera a topic of its own'
+    else:
+        remedy = 'look at ~/debug_image whether each frame shows what the one before showed'
+    return Verdict(WARN, f'{count} matches a frame in the last {RECENT} frames, too few for a pose: {remedy}; match_threshold is '
+                   f'{config.match_threshold:g}, detection_threshold {config.detection_threshold:g}, max_sigma_px '
+                   f'{config.max_sigma_px:g}')
+
+
 class Wanted(NamedTuple):
     """Images that a node subscribes to."""
 
@@ -105,6 +117,7 @@ class Wanted(NamedTuple):
     pixel_bytes: float  # of the largest pixels
     size: Size | None = None  # of the images, (height, width), where known
     message_bytes: int = 0  # of the newest message, 0 where none came
+    came: int = 0  # messages, where none was lost on the way; else 0
 
 
 def silent(node: Node, statistics: FrameStatistics, wanted: Wanted, *others: Wanted) -> Verdict:
@@ -150,7 +163,8 @@ def _why_lost(node: Node, wanted: Wanted, others: Sequence[Wanted]) -> str:
     sources = _processes(node, wanted)
     together = [each for each in others if bytes_of[each] and sources & _processes(node, each)]
     count = bytes_of[wanted] + sum(bytes_of[each] for each in together)
-    if 'fastrtps' not in get_rmw_implementation_identifier() or (bytes_of[wanted] and count <= SHARED_BYTES):
+    fits = wanted.came >= PROVEN or (bytes_of[wanted] and count <= SHARED_BYTES)
+    if 'fastrtps' not in get_rmw_implementation_identifier() or fits:
         return 'look at its driver, and at the network between both'
     company = ''.join(f' with those on {each.subscription.topic_name} from the same process' for each in together)
     what = f'messages of up to {count / 1e6:.1f} MB{company}' if bytes_of[wanted] else 'large images'

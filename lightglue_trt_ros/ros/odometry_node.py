@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
@@ -20,14 +20,14 @@ from sensor_msgs.msg import PointCloud2
 from std_msgs.msg import Header
 
 from ..core.cameras import Intrinsics, StereoRig
-from ..core.types import Float64
+from ..core.types import Float64, FrameMatches
 from ..datasets.poses import on_grid, quaternions_from_rotations
 from ..odometry.pose_covariance import in_fixed_axes, seen_from
-from ..odometry.sliding_window import Fix, MatchOdometry, Quality
+from ..odometry.sliding_window import SAME_S, Fix, MatchOdometry, Quality
 from ..utils.errors import ConfigError, FrameError
 from . import diagnostics
 from .camera_info import CameraListener, RigListener
-from .clouds import matches_from_cloud
+from .clouds import matches_from_cloud, stamp_seconds
 from .fading_log import FadingLog
 from .frames import FrameTree
 from .parameters import settings_given
@@ -35,6 +35,7 @@ from .qos import OVERRIDABLE, without_effect
 
 SILENCE_S = 3.0  # without a cloud for this long, the diagnostics say so
 LOST = 'lost: too few tracks agree; it begins anew from here, as fast as it was'
+RECENT, LEFT_OUT, BUSY = 20, 5, 0.8  # last clouds, and from how many gaps and which share of busy time on it is too slow
 PATH_POSES = 10_000  # the path's last ones
 TF_DEPTH = 100  # transforms that wait, as tf2_ros has it
 UPRIGHT = np.array([[0.0, 0, 1, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, 0, 1]])  # from optical axes to x forward, y left, z up
@@ -43,6 +44,14 @@ try:
     from tf2_msgs.msg import TFMessage
 except ImportError:  # every installation of ROS has it, wheels do not
     TFMessage = None
+
+
+class _Cloud(NamedTuple):
+    """How a cloud was processed."""
+
+    began: float  # monotonic seconds
+    seconds: float
+    follows_gap: bool  # its reference is newer than the cloud before
 
 
 class OdometryNode(Node):  # type: ignore[misc]
@@ -78,13 +87,15 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._rig = RigListener(self, '~/odometry', left)  # for clouds that have right points, others need its left camera
         self._estimator: MatchOdometry | None = None
         self._quality: Quality | None = None
+        self._is_loss_logged = True  # the last one, or there was none
         self._points = self._clouds = self._losses = 0  # points tracked now; clouds received; times lost
         self._heard = self._lost_since = time.monotonic()  # the last cloud; the last pose
         self._poses: deque[PoseStamped] = deque(maxlen=PATH_POSES)
         self._pose: Float64 | None = None  # (4, 4), the last one published
         self._covariance = np.zeros((6, 6))  # of the camera's, as in Fix
         self._mounting = np.eye(4)  # (4, 4) base from camera
-        self._stamp = -math.inf
+        self._stamp = self._newest = -math.inf  # of the last cloud that was used, of the last one
+        self._recent: deque[_Cloud] = deque(maxlen=RECENT)
         self._trouble = ''  # why clouds cannot be used, for log and diagnostics
         self._drawn: PoseStamped | None = None
         self.create_timer(1.0, self._report, clock=Clock(clock_type=ClockType.STEADY_TIME))  # runs without /clock too
@@ -103,16 +114,22 @@ class OdometryNode(Node):  # type: ignore[misc]
             if self._problems.due(self._trouble):
                 self.get_logger().error(self._trouble)
             return
+        self._use(cloud.header, matches)
+        follows_gap = matches.reference_stamp > self._newest + SAME_S
+        self._newest = stamp_seconds(cloud.header)
+        self._recent.append(_Cloud(self._heard, time.monotonic() - self._heard, follows_gap))
+
+    def _use(self, header: Header, matches: FrameMatches) -> None:
         if not len(matches):  # tracks may continue after an empty cloud: the window skips it
             if self._quality is Quality.TRACKING:
                 self._log_quality(Quality.LOST, 0)
             return
         source = self._rig.left if matches.right_keypoints is None else self._rig
-        calibration = source.calibration(matches.image_size, cloud.header.frame_id)
+        calibration = source.calibration(matches.image_size, header.frame_id)
         self._trouble = source.problem
         if calibration is None:
             return
-        if not self._is_mounted(cloud.header.frame_id):
+        if not self._is_mounted(header.frame_id):
             return
         estimator = self._begun(calibration, matches.xyz is not None and matches.right_keypoints is None)
         if matches.stamp <= self._stamp:
@@ -123,7 +140,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         fix = estimator.add(matches)
         self._log_quality(fix.quality, fix.points)
         if fix.quality is Quality.TRACKING:
-            self._publish(cloud.header, fix)
+            self._publish(header, fix)
 
     def _on_transforms(self, message: Any) -> None:
         self._frames.add(message.transforms)
@@ -146,12 +163,12 @@ class OdometryNode(Node):  # type: ignore[misc]
         return True
 
     def _begun(self, calibration: Intrinsics | StereoRig, depth: bool) -> MatchOdometry:
-        """The odometry; for another calibration a new one, which goes on from the last pose, at the last speed."""
+        """The odometry; for another calibration a new one, which goes on from the last pose, in the last unit."""
         before = self._estimator
         if before is None or before.calibration is not calibration or before.depth != depth:
             pose = np.eye(4) if self._pose is None else np.linalg.inv(self._world) @ self._pose @ self._mounting
-            speed = 0.0 if before is None else before.window.speed
-            self._estimator = MatchOdometry(calibration, pose, speed, depth, self._covariance)
+            unit = None if before is None else before.window.unit
+            self._estimator = MatchOdometry(calibration, pose, unit, depth, self._covariance)
             baseline_m = self._estimator.baseline_m
             if before is None or (before.baseline_m is None, before.depth) != (baseline_m is None, depth):
                 self.get_logger().info('points have depth: poses are in metres' if depth else
@@ -165,7 +182,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         return before
 
     def _log_quality(self, quality: Quality, points: int) -> None:
-        """Log each change of quality once."""
+        """Log each change of quality once; where losses follow each other quickly, less often."""
         self._points = points
         if quality is Quality.TRACKING:
             self._lost_since = time.monotonic()
@@ -174,8 +191,10 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._quality = quality
         if quality is Quality.LOST:  # a call for each severity: rclpy keeps the severity of a line's first call
             self._losses += 1
-            self.get_logger().warning(LOST)
-        else:
+            self._is_loss_logged = self._problems.due(LOST)
+            if self._is_loss_logged:
+                self.get_logger().warning(LOST)
+        elif self._is_loss_logged:
             self.get_logger().info(f'{self._waiting}: nothing is published until then' if quality is Quality.STARTING else
                                    f'tracking {points} points')
 
@@ -215,11 +234,25 @@ class OdometryNode(Node):  # type: ignore[misc]
         figures = {'state': 'waiting' if self._quality is None else self._quality.value, 'points': str(self._points),
                    'lost for s': f'{lost:.0f}', 'times lost': str(self._losses), 'clouds received': str(self._clouds),
                    'unit': 'unknown' if self._estimator is None else 'own' if self._estimator.baseline_m is None else 'metres'}
+        if (slow := self._slowness) and self._problems.due(slow):
+            self.get_logger().warning(slow)
         self._diagnostics.publish(DiagnosticArray(header=Header(stamp=self.get_clock().now().to_msg()),
                                                   status=[diagnostics.status(self, 'poses', verdict, figures)]))
         if self._poses and self._poses[-1] is not self._drawn and self._path.get_subscription_count():
             self._drawn = self._poses[-1]
             self._path.publish(Path(header=self._drawn.header, poses=list(self._poses)))
+
+    @property
+    def _slowness(self) -> str:
+        """That clouds come faster than they are processed, for people; empty: they do not."""
+        clouds = list(self._recent)
+        gaps = sum(cloud.follows_gap for cloud in clouds)
+        seconds = clouds[-1].began - clouds[0].began if clouds else 0.0
+        if gaps < LEFT_OUT or sum(cloud.seconds for cloud in clouds[:-1]) < BUSY * seconds:
+            return ''
+        milliseconds = 1e3 * float(np.median([cloud.seconds for cloud in clouds]))
+        return (f'slower than the matcher: a cloud takes {milliseconds:.0f} ms, so some are left out, {gaps} times among the last '
+                f'{len(clouds)}, and poses come late: fewer max_keypoints, fewer images a second or a less busy machine help')
 
     def _verdict(self) -> diagnostics.Verdict:
         silence, lost = (time.monotonic() - since for since in (self._heard, self._lost_since))
@@ -228,6 +261,8 @@ class OdometryNode(Node):  # type: ignore[misc]
                                        'matcher active, and does it see images?')
         if self._trouble:
             return diagnostics.Verdict(diagnostics.WARN, self._trouble)
+        if slow := self._slowness:
+            return diagnostics.Verdict(diagnostics.WARN, slow)
         if self._quality is Quality.TRACKING:
             return diagnostics.Verdict(DiagnosticStatus.OK, f'tracking {self._points} points')
         if self._pose is not None:

@@ -7,7 +7,7 @@ import timeit
 import numpy as np
 import pytest
 
-from lightglue_trt_ros.core.image_check import JUDGED, STRIDE, ImageCheck, same_pixels
+from lightglue_trt_ros.core.image_check import JUDGED, NEEDED, RECENT, STRIDE, ImageCheck, same_pixels
 
 RNG = np.random.default_rng(0)
 SCENE = np.kron(RNG.integers(60, 200, (15, 20)), np.ones((32, 32))).astype(np.uint8)
@@ -39,6 +39,14 @@ def test_uniform_images_have_no_texture_with_noise(gray, sigma):
 def test_a_scene_without_matches_has_texture():
     assert checked([SCENE] * JUDGED, matches=0).untextured is None
     assert checked([(SCENE // 20).astype(np.uint8)] * JUDGED, matches=0).untextured is None
+
+
+def test_few_matches_are_the_median_of_ten_frames():
+    assert checked([SCENE] * (RECENT - 1), 3).few_matches is None
+    assert checked([SCENE] * RECENT, NEEDED).few_matches is None
+    check = checked([SCENE] * RECENT, 3)
+    check.matched(100)
+    assert check.few_matches == 3
 
 
 @pytest.mark.parametrize('shape', [(1, 1), (1, 9), (7, 3)])

@@ -171,6 +171,21 @@ def test_where_all_tracks_end_it_begins_anew_from_there_at_the_same_scale(right)
     assert ate(poses, truth) < 0.04 * length
 
 
+@pytest.mark.slow
+def test_camera_lost_after_a_stand_begins_anew_at_the_scale_before():
+    """Its last speed is that of noise, which would shrink all that follows a thousand times."""
+    driven = poses_of(40)
+    still = np.concatenate([driven[:15], np.repeat(driven[14:15], 20, axis=0), driven[15:]])
+    frames = list(steps(still, noise_px=0.1))
+    frames = frames[:34] + [each._replace(ids=each.ids + 10_000) for each in frames[34:]]
+    fixes = track(SlidingWindow(FOCAL), frames)
+    assert [fix.quality for fix in fixes].count(Quality.LOST) == 1
+    before, after = ([np.linalg.norm(fix.velocity) for fix in fixes[part] if fix.quality is Quality.TRACKING]
+                     for part in (slice(2, 13), slice(36, None)))
+    assert len(after) > 18
+    assert np.median(after) == pytest.approx(np.median(before), rel=0.35)
+
+
 def test_too_few_tracks_twice_ids_and_time_that_goes_back_raise_nothing():
     window = SlidingWindow(FOCAL, BASELINE)
     frames = list(steps(poses_of(12)))

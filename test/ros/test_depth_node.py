@@ -385,6 +385,16 @@ def test_images_and_depth_beyond_shared_memory_are_diagnosed(stack):
     wait_for(lambda: rig.peer.status()[1].endswith('no image arrives: look at its driver, and at the network between both'))
 
 
+def test_large_images_that_came_and_stop_are_not_called_too_large(stack):
+    rig = DepthRig(stack)
+    rig.tell_camera(size=(480, 640))
+    for number in range(12):
+        rig.peer.images.publish(image_message(number * SECOND // 10, np.zeros((480, 640), np.uint8)))
+        rig.depths.publish(depth_message(number * SECOND // 10, np.zeros((480, 640), np.uint16)))
+        time.sleep(0.1)
+    wait_for(lambda: rig.peer.status()[1].endswith('no image arrives: look at its driver, and at the network between both'))
+
+
 def test_each_of_several_cameras_has_its_own_depth_and_keyframes(stack):
     names, metres = ('front', 'rear'), {'front': 2.0, 'rear': 3.0}
 

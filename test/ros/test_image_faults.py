@@ -11,7 +11,7 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 from diagnostic_msgs.msg import DiagnosticStatus
-from sensor_msgs.msg import PointCloud2
+from sensor_msgs.msg import Image, PointCloud2
 from support.ros_helpers import SECOND, SpunMatcher, as_parameters, image_message
 from support.waiting import wait_for
 
@@ -76,6 +76,20 @@ def test_uniform_images_warn_with_their_gray_value(matcher, gray, look):
     assert 'lens cap' in message
     assert 'image_bits' in message
     assert send_until(matcher, scene, MATCHING, 30)[0] == OK
+
+
+def test_textured_images_with_few_matches_warn_with_thresholds(matcher):
+    def faint(number: int) -> np.ndarray:
+        return np.kron(np.random.default_rng(number).integers(0, 20, (6, 8)), np.ones((8, 8), np.uint8)).astype(np.uint8)
+
+    level, message = send_until(matcher, faint, '0 matches a frame in the last 10 frames')
+    assert level == DiagnosticStatus.WARN
+    assert 'look at ~/debug_image' in message
+    assert 'match_threshold is 0.4, detection_threshold 0.0005' in message
+    other = matcher.peer.node.create_publisher(Image, '/image', 10)
+    assert '/image has 2 publishers' in send_until(matcher, faint, 'publishers', 30)[1]
+    matcher.peer.node.destroy_publisher(other)
+    assert send_until(matcher, scene, MATCHING, 60)[0] == OK
 
 
 def test_one_picture_under_new_stamps_warns_until_it_changes(matcher, capfd):

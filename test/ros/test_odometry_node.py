@@ -24,6 +24,7 @@ from lightglue_trt_ros.core.refinement import unrefined
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
+from lightglue_trt_ros.odometry.sliding_window import MatchOdometry
 from lightglue_trt_ros.ros.clouds import fill_cloud, layout_of, point_fields
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.odometry_node import UPRIGHT, OdometryNode
@@ -333,6 +334,37 @@ def test_lost_is_a_warning_and_it_begins_anew_within_ten_frames(stack, capfd):
     log = capfd.readouterr().err
     assert log.count('lost: too few tracks agree') == 1
     assert '[WARN]' in log
+    wait_for(lambda: watcher.status()[0] == DiagnosticStatus.OK)
+
+
+def test_odometry_lost_again_and_again_logs_that_once(stack, capfd):
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(36)))
+    watcher.hear(info(), *(cloud_of(each._replace(ids=each.ids + 10_000 * (number // 6)), depth=True)
+                           for number, each in enumerate(truth)))
+    wait_for(lambda: watcher.status()[2].get('times lost') == '5')
+    log = capfd.readouterr().err
+    assert log.count('lost: too few tracks agree') == 1
+    assert log.count('] [odometry]: tracking') == 2, 'before that and after it'
+
+
+def test_odometry_slower_than_its_clouds_warns_until_it_keeps_up(stack, monkeypatch, capfd):
+    add = MatchOdometry.add
+
+    def add_slowly(odometry, matches):
+        time.sleep(0.08)
+        return add(odometry, matches)
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(60)))
+    watcher.hear(info())
+    with monkeypatch.context() as patch:
+        patch.setattr(MatchOdometry, 'add', add_slowly)
+        for step in truth:
+            watcher.clouds.publish(cloud_of(step, depth=True))
+            time.sleep(0.03)
+        wait_for(lambda: 'slower than the matcher: a cloud takes' in watcher.status()[1])
+        assert watcher.status()[0] == DiagnosticStatus.WARN
+    assert capfd.readouterr().err.count('slower than the matcher') == 1
+    later = [each._replace(stamp=each.stamp + 10) for each in truth[:30]]
+    watcher.hear(*(cloud_of(each, depth=True) for each in later))
     wait_for(lambda: watcher.status()[0] == DiagnosticStatus.OK)
 
 

@@ -123,7 +123,8 @@ class CameraInterface:
     def wanted(self) -> list[diagnostics.Wanted]:
         """The subscriptions of the images, and of those that come with them."""
         size = None if self._calibration is None else self._calibration.size
-        own = wanted_images(self.images, self._settings, size, self._message_bytes)
+        count = self.input.statistics.count
+        own = wanted_images(self.images, self._settings, size, self._message_bytes, 0 if count.lost else count.received)
         return [own] if self._paired is None else [own, self._paired.wanted]
 
     @property
@@ -139,11 +140,13 @@ class CameraInterface:
 
     @property
     def verdict(self) -> diagnostics.Verdict:
-        """State of the right or the depth camera, of the masks, and of what stands still in the images."""
+        """State of the right or the depth camera and of the masks, frames with few matches, and what stands still in the images."""
         if self._paired is not None and (verdict := self._paired.verdict(self.wanted[0])):
             return verdict
         if self._masks is not None and (verdict := self._masks.verdict):
             return verdict
+        if (count := self._check.few_matches) is not None:
+            return diagnostics.few_matches(self._node, count, self.images.topic_name, self.config)
         if (standing := self._standing) is not None:
             return diagnostics.Verdict(diagnostics.WARN, standing.in_words)
         return diagnostics.MATCHING

@@ -65,7 +65,7 @@ class PairedImages(ABC, Generic[Image]):
     def begin(self) -> None:
         """Forget earlier images, when the node becomes active."""
         self._pairing: Pairing[bytes] = Pairing(self._max_skew_s, self._words, max_wait_s=self._settings.max_wait_s)
-        self._reached = self._rejected = self._lost = 0  # _reached: clouds that have points with what the images give
+        self._came = self._reached = self._rejected = self._lost = 0  # _reached: clouds that have points with what the images give
         self._shares: deque[_Share] = deque(maxlen=10)  # of the last clouds
         self._is_used = False  # whether the newest frame has a usable image
         self._why_few = ''  # of the newest image whose points have none of it
@@ -130,6 +130,11 @@ class PairedImages(ABC, Generic[Image]):
     def wanted(self) -> Wanted:
         """The subscription, for diagnostics."""
 
+    @property
+    def _came_whole(self) -> int:
+        """Messages that came, as in Wanted."""
+        return 0 if self._lost else self._came
+
     def verdict(self, frames: Wanted) -> Verdict | None:
         """Why most frames have no image, why the newest one cannot be used, or why it gives nothing; None without such problems."""
         if problem := self._pairing.problem:
@@ -161,7 +166,7 @@ class PairedImages(ABC, Generic[Image]):
                 'lower max_wait_s to match all without it')
 
     def _on_image(self, data: bytes) -> None:
-        self._message_bytes = len(data)
+        self._message_bytes, self._came = len(data), self._came + 1
         self._note_stamp(data, lambda stamp: self._pairing.partner_came(stamp, data))
 
     def _on_lost(self, count: int) -> None:
@@ -199,7 +204,7 @@ class RightCamera(PairedImages[RightImage]):
 
     @property
     def wanted(self) -> Wanted:
-        return wanted_images(self.images, self._settings, self._rig.size, self._message_bytes)
+        return wanted_images(self.images, self._settings, self._rig.size, self._message_bytes, self._came_whole)
 
     def _usable(self, item: bytes, frame: UInt8, calibration: StereoRig) -> RightImage:
         image, message = decode(item, self.images.msg_type, self._settings)
@@ -232,7 +237,7 @@ class DepthCamera(PairedImages[DepthImage]):
     @property
     def wanted(self) -> Wanted:
         return Wanted(self.images, 'depth_transport', 'compressedDepth', 4 if self._settings.depth_transport == 'raw' else 0.4,
-                      self._own.size or self._listener.size, self._message_bytes)
+                      self._own.size or self._listener.size, self._message_bytes, self._came_whole)
 
     def _usable(self, item: bytes, frame: UInt8, calibration: Intrinsics) -> DepthImage:
         view = view_image(item) if self._settings.depth_transport == 'raw' else None  # it saves copies
