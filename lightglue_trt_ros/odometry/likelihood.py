@@ -16,6 +16,7 @@ from ..core.types import Float64
 REFINE_STEPS = 20  # of Levenberg-Marquardt at most
 DIRECTIONS, TRIED, APART = 48, 3, 0.94  # of translation, on half the sphere; how many of them, and the cosine between these
 SCREENED = 150  # points that choose the best directions, about
+WRONG = 5.0  # deviations; a match that is further off costs no more, or many wrong ones would choose the pose
 LOOSE = (16.0, 4.0, 1.0, 1.0)  # deviations that count as one while the rotation for each direction is looked for
 
 
@@ -84,7 +85,7 @@ class Residuals:
         return np.sum(rays * across, axis=2) / lengths, np.cross(rays, across) / lengths[..., None]
 
     def costs(self, rotations: Float64, directions: Float64) -> Float64:
-        """Cauchy's (K,) of poses (K, 3, 3) and (K, 3), or of the opposite directions where it is lower.
+        """Cauchy's, bounded, (K,) of poses (K, 3, 3) and (K, 3), or of the opposite directions where it is lower.
 
         A point on the wrong side of where it would be at infinity, on its line, is behind a camera: that is also a distance.
         """
@@ -93,7 +94,8 @@ class Residuals:
         nearer = directions[:, None, :2] - directions[:, None, 2:] * infinite  # where a point moves that comes from there
         moved = np.sum((self.x1[:, :2] - infinite) * nearer, axis=2) / (np.sqrt(_variances(nearer, self.covariances1)) + 1e-15)
         behind = np.minimum(moved, 0), np.maximum(moved, 0)  # with the direction, and with the opposite one
-        return np.asarray(np.min([np.log1p(squares + each**2).sum(axis=1) for each in behind], axis=0), np.float64)
+        bounded = [np.minimum(squares + each**2, WRONG**2) for each in behind]
+        return np.asarray(np.min([np.log1p(each).sum(axis=1) for each in bounded], axis=0), np.float64)
 
     def slopes(self, essential: Float64) -> tuple[Float64, Float64]:
         """Residuals (M,), and their derivatives (M, 9) by the entries of the essential matrix, in row order."""

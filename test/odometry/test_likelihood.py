@@ -51,6 +51,20 @@ def test_near_a_plane_no_pose_is_far_from_the_truth(scene):
     assert pose_auc(errors)[1] > 0.95
 
 
+@pytest.mark.parametrize(('share', 'slide'), [(0.5, 0), (0.6, 40), (0.7, 40)])
+def test_many_wrong_matches_do_not_choose_the_pose(share, slide):
+    """They go anywhere, or along the rows as on a texture that repeats."""
+    errors = []
+    for seed in SEEDS:
+        pixels0, pixels1, covariances, *true = slanted_plane(seed, off=0.5, baseline=0.4)
+        rng, number = np.random.default_rng(1000 + seed), round(share * len(pixels1))
+        anywhere, along = rng.uniform([0, 0], [640, 480], (number, 2)), [slide, 0] * rng.uniform(0, 2, (number, 1))
+        pixels1[:number] = pixels0[:number] + along + rng.normal(0, 3, (number, 2)) if slide else anywhere
+        found = estimate_relative_pose(pixels0, pixels1, K, K, covariances)
+        errors.append(max(pose_error_deg(found.rotation, found.translation, *true)))
+    assert max(errors) < 3
+
+
 def test_derivatives_by_a_rotation_are_those_of_small_turns():
     pixels0, pixels1, covariances, rotation, direction = slanted_plane(1)
     residuals, turns = residuals_of(pixels0, pixels1, covariances), 1e-7 * np.eye(3)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ import yaml
 from numpy.typing import NDArray
 from PIL import Image
 
+from lightglue_trt_ros.datasets.bag import gray_images, open_recording
+from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
+
 WHY = 'which training/rendered alone needs, is not installed: pip install -e .[rendered]'
 trimesh = pytest.importorskip('trimesh', reason=f'trimesh, {WHY}')
 pytest.importorskip('collada', reason=f'pycollada, {WHY}')
 pytest.importorskip('embreex', reason=f'embreex, {WHY}')
 
-from training.rendered import check, gazebo, make, packing, retexture, sources, viewpoints
+from training.rendered import check, flight, gazebo, make, packing, retexture, sources, viewpoints
 from training.rendered.raycast import Camera, Exposure, Light, Scene, Textures, exposed
 
 COMMIT = '12' * 20
@@ -283,3 +287,32 @@ def test_the_command_leaves_out_scenes_that_cannot_be_used(folder: Path, tmp_pat
     assert 'no scene can be used' in capsys.readouterr().err
     assert make.main([*arguments, '--out', str(tmp_path / 'none'), '--only', 'unknown']) == 1
     assert 'no such scene' in capsys.readouterr().err
+
+
+def test_the_truth_of_a_flight_fits_its_images(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                               monkeypatch: pytest.MonkeyPatch, room: Scene) -> None:
+    for name, value in (('SIZE', (256, 192)), ('CORNERS', 100)):
+        monkeypatch.setattr(viewpoints, name, value)
+    monkeypatch.setattr(flight, 'SIZE', (256, 192))
+    out = tmp_path / 'bag'
+    arguments = ['--world', str(folder / 'room.world'), '--models', str(folder / 'models'), '--frames', '5', '--speed', '0.1']
+    assert flight.main([*arguments, '--out', str(out)]) == 0
+    assert capsys.readouterr().out.startswith(f'{out}: 5 frames, 0.')
+    recording = open_recording(out)
+    intrinsics, truth = recording.intrinsics, load_ground_truth(recording)
+    assert intrinsics is not None
+    cameras = [Camera(pose, float(intrinsics.k[0, 0]), 256, 192) for pose in truth.poses]
+    steps = [float(np.linalg.norm(second.pose[:3, 3] - first.pose[:3, 3])) for first, second in pairwise(cameras)]
+    assert all(0.01 < step < 0.11 for step in steps), 'it moves, at about the speed'
+    views = [check.View(str(number), 0, camera, image, packing.millimetres(room.depth(camera)))
+             for number, (image, camera) in enumerate(zip(gray_images(out), cameras, strict=True))]
+    check.check_scene('flight', views)
+    assert flight.main([*arguments, '--out', str(out)]) == 1
+    assert 'error: ' in capsys.readouterr().err, 'a bag is not overwritten'
+
+
+def test_a_flight_without_room_or_texture_says_so(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    world = ['--world', str(folder / 'plain.world'), '--models', str(folder / 'models'), '--out', str(tmp_path / 'bag')]
+    assert flight.main(world) == 1
+    assert capsys.readouterr().err.startswith('error: ')
+    assert not (tmp_path / 'bag').exists()
