@@ -7,7 +7,6 @@ import os
 import pickle
 import shutil
 import signal
-import sqlite3
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -20,6 +19,7 @@ import pytest
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
+from support.bags import database, storage_file
 from support.evaluated_bags import (
     HEIGHT,
     PERIOD,
@@ -285,7 +285,7 @@ def cut(path: Path, share: float) -> None:
 @pytest.mark.parametrize('storage', ['sqlite3', 'mcap'])
 def test_a_truncated_bag_is_evaluated_as_far_as_it_goes(run: Any, tmp_path: Path, storage: str) -> None:
     bag = make_bag(tmp_path / 'bag', 20, storage=storage)
-    cut(next(path for path in bag.iterdir() if path.suffix in ('.db3', '.mcap')), 0.6)
+    cut(storage_file(bag), 0.6)
     code, text, report = run(bag)
     assert code == 0, text
     pairs = report['matchers'][0]['pairs']['1']['frame']
@@ -358,11 +358,11 @@ def test_frames_out_of_order_are_told(run: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize('compressed', ['jpeg', 'png'])
 def test_a_corrupt_image_in_the_middle_costs_that_image(run: Any, tmp_path: Path, compressed: str) -> None:
     bag = make_bag(tmp_path / 'bag', compressed=compressed)
-    with sqlite3.connect(next(bag.glob('*.db3'))) as database:
-        topic, = database.execute("SELECT id FROM topics WHERE name = '/camera/image_raw/compressed'").fetchone()
-        rows = database.execute('SELECT id, data FROM messages WHERE topic_id = ? ORDER BY id', (topic,)).fetchall()
+    with database(bag) as tables:
+        topic, = tables.execute("SELECT id FROM topics WHERE name = '/camera/image_raw/compressed'").fetchone()
+        rows = tables.execute('SELECT id, data FROM messages WHERE topic_id = ? ORDER BY id', (topic,)).fetchall()
         number, data = rows[4]
-        database.execute('UPDATE messages SET data = ? WHERE id = ?', (data[:-400] + b'\0' * 400, number))
+        tables.execute('UPDATE messages SET data = ? WHERE id = ?', (data[:-400] + b'\0' * 400, number))
     code, text, report = run(bag)
     assert code == 0, text
     pairs = report['matchers'][0]['pairs']['1']

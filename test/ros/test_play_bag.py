@@ -25,6 +25,7 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+from support.bags import IMAGE, serialised_images, write_messages
 
 from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_ros.cli.play_bag import main
@@ -161,19 +162,11 @@ def test_every_frame_in_order(tmp_path: Path, storage: str, listen: Callable[...
 
 def test_recorded_masks_go_out_before_the_first_image_after_them(tmp_path: Path, listen: Callable[..., Listener],
                                                                  play: Callable[..., subprocess.Popen[str]]) -> None:
-    from rosbags.rosbag2 import Writer
-    from rosbags.typesys import Stores, get_typestore
     stamps = [START + number * PERIOD - PERIOD // 4 for number in (-1, 1, 2, 4, 9)]
     write_bag(tmp_path / 'images', frames(6))
     write_bag(tmp_path / 'masks', ((stamp, np.full((48, 64), number, np.uint8)) for number, stamp in enumerate(stamps)))
     bag, topics = tmp_path / 'bag', {'images': '/camera/image_raw', 'masks': '/seen/mask'}
-    recorded = [(frame.received_ns, topic, frame.raw) for name, topic in topics.items()
-                for frame in open_recording(tmp_path / name).frames()]
-    with Writer(bag, version=9) as writer:
-        connections = {topic: writer.add_connection(topic, 'sensor_msgs/msg/Image', typestore=get_typestore(Stores.ROS2_HUMBLE))
-                       for topic in topics.values()}
-        for moment, topic, raw in sorted(recorded):
-            writer.write(connections[topic], moment, raw)
+    write_messages(bag, {topic: (IMAGE, serialised_images(tmp_path / name)) for name, topic in topics.items()})
     listener, masked = listen(), listen(topic='/seen/mask')
     process = play(bag, '--image-topic', '/camera/image_raw', '--mask-topic', '/seen/mask', '--hz', '20')
     out, err = process.communicate(timeout=30)
