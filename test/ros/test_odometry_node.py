@@ -390,7 +390,7 @@ def test_a_flight_through_the_real_matcher(stack):
     matcher = MatcherNode(parameter_overrides=as_parameters(settings))
     started(stack, matcher)
     peer = watcher.peer
-    wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
+    peer.wait_for_backend()
     watcher.infos.publish(info(flight.intrinsics, (320, 240)))
     frames = list(flight.render())
     for index, frame in enumerate(frames):

@@ -53,7 +53,7 @@ class Watched:
         self.peer = with_peer(stack, node)
         self.stamps: list[float] = []
         self.peer.node.create_subscription(Image, '/image', lambda message: self.stamps.append(seconds_of(message)), 10)
-        wait_for(lambda: 'ONNX Runtime' in self.peer.figures().get('backend', ''), 60)
+        self.peer.wait_for_backend(timeout=60)
         command = [sys.executable, '-m', 'lightglue_trt_ros.cli.play_bag', str(bag), '--topic', '/image', '--rate', str(RATE),
                    '--wait-for-subscribers', '2']
         self.player = subprocess.Popen(command, cwd=Path(__file__).resolve().parents[2], stdout=subprocess.DEVNULL)
