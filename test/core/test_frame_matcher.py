@@ -136,6 +136,11 @@ def test_keyframe_is_kept_until_too_little_of_it_is_matched():
     np.testing.assert_array_equal(results[2].track_lengths, [3])
     assert results[3].track_ids[0] == 0, 'a point that is seen again keeps its id across keyframes'
     assert results[3].track_lengths[0] == 4
+    for least, pairs in ((0.5, [(0, 1), (0, 2)]), (0.51, [(0, 1), (1, 2)])):
+        frames, backend = matcher({1: half}, reference='keyframe', keyframe_min_ratio=least)
+        for i in range(3):
+            frames.process(IMAGE, 0.1 * i)
+        assert backend.pairs == pairs, 'half of its keypoints are matched'
 
 
 @pytest.mark.parametrize('settings', [{'max_sigma_px': 0.01}, {'mask': True}], ids=str)
