@@ -10,8 +10,8 @@ import cv2
 import numpy as np
 import pytest
 
-from lightglue_trt_eval.predict import baselines
-from lightglue_trt_eval.predict.baselines import BASELINES, KltMatcher, OrbMatcher, SiftMatcher
+from lightglue_trt_eval import baselines
+from lightglue_trt_eval.baselines import BASELINES, KltMatcher, OrbMatcher, SiftMatcher
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.odometry.two_view import homography_errors
 from lightglue_trt_ros.utils.errors import FrameError

@@ -17,11 +17,11 @@ from support.evaluated_bags import CAMERA, HEIGHT, PERIOD, SMALL, START, WIDTH, 
 from support.moving_camera import BASELINE, FOCAL, SIZE, poses_of, steps
 from support.schemas import violations
 
+from lightglue_trt_eval.baselines import MatchedPoints
 from lightglue_trt_eval.cli.evaluate_bag import main
 from lightglue_trt_eval.fleet.plan import Installation, make_plan
 from lightglue_trt_eval.images.degradation import degraded_depth
 from lightglue_trt_eval.options import OWN_DEPTH_IMAGES, EvaluationOptions, add_evaluation_options
-from lightglue_trt_eval.predict.baselines import MatchedPoints
 from lightglue_trt_eval.predict.frames import ShownDepth
 from lightglue_trt_eval.predict.predictions import Prediction
 from lightglue_trt_eval.predict.run import located_before
