@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from support.bags import IMAGE, database, serialised_images, storage_file, write_messages
 from support.full_disks import room_for
+from support.image_recordings import image_folder
 
 from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_ros.core.cameras import Intrinsics, camera_info_topic
@@ -40,12 +41,9 @@ def trajectory(count: int = 5) -> Trajectory:
     return Trajectory(stamps, poses_from(rng.normal(size=(count, 3)), rng.normal(size=(count, 4))))
 
 
-def make_folder(path: Path, count: int = 3) -> Path:
-    (path / 'images').mkdir(parents=True)
-    for number, (_, image) in enumerate(images(count)):
-        cv2.imwrite(str(path / 'images' / f'{number + 8}.png'), image)  # 8, 9, 10: no zeros in front
-    (path / 'timestamps.txt').write_text(''.join(f'1700000000.{number}00000001\n' for number in range(count)))
-    return path
+def make_folder(path: Path) -> Path:
+    """Files are 8, 9, 10: without zeros in front."""
+    return image_folder(path, [image for _, image in images(3)], [f'1700000000.{number}00000001' for number in range(3)], first=8)
 
 
 @pytest.mark.parametrize('storage', ['sqlite3', 'mcap'])

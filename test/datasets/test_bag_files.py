@@ -11,13 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 import yaml
 from support.bags import IMAGE, database, mcap, mcap_message, storage_file, write_messages
 from support.compression import zstd
 from support.full_disks import room_for
+from support.image_recordings import image_folder
 from support.transport_bags import bag
 
 from lightglue_trt_ros.datasets import bag_storage
@@ -294,13 +294,9 @@ def test_files_of_other_systems_are_passed_over(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b'\x00\x05\x16\x07 x')
     (tmp_path / '__MACOSX').mkdir()
     assert numbers_in(tmp_path) == [1, 2]
-    folder = tmp_path / 'folder'
-    (folder / 'images').mkdir(parents=True)
-    for number in (1, 2):
-        cv2.imwrite(str(folder / 'images' / f'{number}.png'), image(number))
-        (folder / 'images' / f'._{number}.png').write_bytes(b'\x00\x05\x16\x07')
-    (folder / 'images' / 'Thumbs.db').write_bytes(b'x')
-    (folder / 'timestamps.txt').write_text('1\n2\n')
+    folder = image_folder(tmp_path / 'folder', map(image, (1, 2)))
+    for name in ('._0.png', '._1.png', 'Thumbs.db'):
+        (folder / 'images' / name).write_bytes(b'\x00\x05\x16\x07')
     assert numbers_in(folder) == [1, 2]
 
 

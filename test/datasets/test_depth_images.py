@@ -19,9 +19,8 @@ from lightglue_trt_ros.datasets.sequence import holds_depth
 from lightglue_trt_ros.utils.errors import BagError
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
+from support.image_recordings import image_folder, pinhole
 from support.transport_bags import bag as transport_bag
-
-CALIB = 'model: pinhole\nwidth: 40\nheight: 30\nfx: 50\nfy: 50\ncx: 20\ncy: 15\ndist: []\n'
 
 
 def image(number: int) -> np.ndarray:
@@ -35,13 +34,8 @@ def depth(number: int) -> np.ndarray:
 
 
 def images_folder(path: Path, count: int = 3) -> Path:
-    for name, make in (('images', image), ('depth', depth)):
-        (path / name).mkdir(parents=True)
-        for number in range(count):
-            assert cv2.imwrite(str(path / name / f'{number + 8}.png'), make(number))  # 8, 9, 10: no zeros in front
-    (path / 'timestamps.txt').write_text('1.0\n1.1\n1.2\n')
-    (path / 'calib.yaml').write_text(CALIB)
-    return path
+    """Files are 8, 9, 10: without zeros in front."""
+    return image_folder(path, map(image, range(count)), calibration=pinhole(40, 30, 50), first=8, depth=map(depth, range(count)))
 
 
 def tum_folder(path: Path) -> Path:

@@ -13,6 +13,7 @@ import pytest
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
 from support.camera_info_bags import HEIGHT, WIDTH, Images, Info, K, camera_bag, gray
+from support.image_recordings import image_folder
 
 from lightglue_trt_eval.cli.benchmark import main as benchmark
 from lightglue_trt_eval.cli.make_bag import main as make_bag
@@ -36,14 +37,6 @@ PICTURES = [gray(number) for number in range(3)]
 def deep(bits: int) -> list[np.ndarray]:
     """The pictures with `bits` of 16 filled; their low bits are not zero."""
     return [(picture.astype(np.uint16) << (bits - 8)) + (1 << (bits - 8)) // 2 for picture in PICTURES]
-
-
-def folder(path: Path, arrays: list[np.ndarray], suffix: str = '.png') -> Path:
-    (path / 'images').mkdir(parents=True)
-    for number, array in enumerate(arrays):
-        assert cv2.imwrite(str(path / 'images' / f'{number}{suffix}'), array)
-    (path / 'timestamps.txt').write_text(''.join(f'{number / 10}\n' for number in range(len(arrays))))
-    return path
 
 
 def netpbm(magic: str, maxval: int, samples: np.ndarray) -> bytes:
@@ -71,7 +64,7 @@ def notes_of(path: Path, **options: Any) -> list[str]:
 def test_image_bits_give_the_picture(tmp_path: Path, bits: int, kind: str) -> None:
     path = tmp_path / 'recording'
     if kind.startswith('.'):
-        folder(path, deep(bits), kind)
+        image_folder(path, deep(bits), suffix=kind)
     else:
         topic = '/camera/image_raw' + '/compressed' * (kind == 'compressed')
         camera_bag(path, {topic: Images(deep(bits), png=kind == 'compressed')})
@@ -90,7 +83,7 @@ def test_images_of_eight_bits_and_full_ones_are_never_dark(tmp_path: Path) -> No
     for number, arrays in enumerate((night, deep(16), [np.zeros((HEIGHT, WIDTH), np.uint16)] * 3)):
         bag = camera_bag(tmp_path / f'bag{number}', {'/camera/image_raw': Images(arrays)})
         assert notes_of(bag) == []
-        assert notes_of(folder(tmp_path / f'folder{number}', arrays)) == []
+        assert notes_of(image_folder(tmp_path / f'folder{number}', arrays)) == []
     one_bright = [*deep(12)[:2], deep(16)[0]]
     assert notes_of(camera_bag(tmp_path / 'bright', {'/camera/image_raw': Images(one_bright)})) == []
 
@@ -122,7 +115,7 @@ def test_the_maxval_of_a_netpbm_file_is_white(tmp_path: Path, magic: str, maxval
 
 
 def test_a_maxval_counts_before_image_bits(tmp_path: Path) -> None:
-    path = folder(tmp_path / 'folder', PICTURES)
+    path = image_folder(tmp_path / 'folder', PICTURES)
     for number, samples in enumerate(deep(12)):
         (path / 'images' / f'{number}.png').unlink()
         (path / 'images' / f'{number}.pgm').write_bytes(netpbm('P5', 4095, samples))
@@ -135,14 +128,14 @@ def test_a_maxval_counts_before_image_bits(tmp_path: Path) -> None:
 def test_colour_of_sixteen_bits_keeps_its_gray(tmp_path: Path) -> None:
     colour = np.dstack(PICTURES)
     for bits, shift in ((16, 8), (12, 4)):
-        path = folder(tmp_path / f'folder{bits}', [colour.astype(np.uint16) << shift] * 2)
+        path = image_folder(tmp_path / f'folder{bits}', [colour.astype(np.uint16) << shift] * 2)
         np.testing.assert_array_equal(grays(path, bits)[0], cv2.cvtColor(colour, cv2.COLOR_BGR2GRAY))
         recording = open_recording(path, image_bits=bits)
         np.testing.assert_array_equal(next(recording.images())[1], colour)  # type: ignore[attr-defined]
 
 
 def test_make_bag_writes_pictures_of_image_bits(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    path = folder(tmp_path / 'folder', deep(12))
+    path = image_folder(tmp_path / 'folder', deep(12))
     assert make_bag([str(path), str(tmp_path / 'dark')]) == 0
     assert 'give --image-bits 12' in ''.join(capfd.readouterr())
     assert make_bag([str(path), str(tmp_path / 'bag'), '--image-bits', '12']) == 0
@@ -155,9 +148,9 @@ def test_image_bits_are_those_of_right_images(tmp_path: Path) -> None:
     bag = camera_bag(tmp_path / 'bag', {'/left/image_raw': Images(deep(12)), '/right/image_raw': Images(deep(12))})
     left = open_recording(bag, '/left/image_raw', image_bits=12)
     assert left.other('/right/image_raw').bits == 12  # type: ignore[attr-defined]
-    path = folder(tmp_path / 'folder', deep(12))
+    path = image_folder(tmp_path / 'folder', deep(12))
     (path / 'images').rename(path / 'images_right')
-    right = open_recording(folder(path, deep(12)), image_bits=12).right
+    right = open_recording(image_folder(path, deep(12)), image_bits=12).right
     assert right is not None
     assert right.bits == 12
 

@@ -35,6 +35,7 @@ from support.evaluated_bags import (
     path_of,
 )
 from support.full_disks import FULL, room_for
+from support.image_recordings import image_folder, pinhole
 from support.schemas import violations
 
 from lightglue_trt_eval import evaluate
@@ -99,18 +100,15 @@ def test_the_calibration_that_was_used_is_told_with_its_source(run: Any, tmp_pat
     assert 'calibration from' in page
     assert 'CameraInfo on /camera/camera_info' in page
     calib = tmp_path / 'calib.yaml'
-    calib.write_text(f'model: pinhole\nwidth: {WIDTH}\nheight: {HEIGHT}\nfx: 110\nfy: 110\ncx: 64\ncy: 48\ndist: []\n')
+    calib.write_text(pinhole(WIDTH, HEIGHT, 110))
     assert str(calib) in run(tmp_path / 'bag', '--camera', calib, '--strides', '1')[2]['recording']['calibration_source']
 
 
 def test_image_bits_give_the_figures_of_the_same_pictures(run: Any, tmp_path: Path) -> None:
-    plain, dark = make_bag(tmp_path / 'plain'), tmp_path / 'dark'
-    (dark / 'images').mkdir(parents=True)
-    stamps = []
-    for number, frame in enumerate(open_recording(plain).frames()):
-        assert cv2.imwrite(str(dark / 'images' / f'{number}.png'), gray_of(frame.load()).astype(np.uint16) << 4)
-        stamps.append(f'{frame.stamp_ns / 1e9:.9f}\n')
-    (dark / 'timestamps.txt').write_text(''.join(stamps))
+    plain = make_bag(tmp_path / 'plain')
+    recorded = list(open_recording(plain).frames())
+    dark = image_folder(tmp_path / 'dark', [gray_of(frame.load()).astype(np.uint16) << 4 for frame in recorded],
+                        [f'{frame.stamp_ns / 1e9:.9f}' for frame in recorded])
     expected = run(plain, '--baselines', 'sift', '--strides', '1')[2]['matchers'][1]['pairs']['1']['matches']
     code, text, report = run(dark, '--baselines', 'sift', '--strides', '1', '--image-bits', '12')
     assert code == 0, text
@@ -322,7 +320,7 @@ def test_without_intrinsics_only_statistics_remain(run: Any, tmp_path: Path) -> 
     assert any('no intrinsics in the recording; give --camera' in note and 'Left out' in note for note in report['notes'])
     assert report['recording']['left_out'] == ['no intrinsics in the recording']
     calib = tmp_path / 'calib.yaml'
-    calib.write_text(f'model: pinhole\nwidth: {WIDTH}\nheight: {HEIGHT}\nfx: 110\nfy: 110\ncx: 64\ncy: 48\ndist: []\n')
+    calib.write_text(pinhole(WIDTH, HEIGHT, 110))
     assert 'pose_auc@10' in run(tmp_path / 'bag', '--camera', calib)[2]['matchers'][0]['summary']['2']
     calib.write_text(calib.read_text().replace(str(WIDTH), '640'))
     code, text, _ = run(tmp_path / 'bag', '--camera', calib)

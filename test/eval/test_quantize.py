@@ -18,6 +18,7 @@ import cv2
 import numpy as np
 import onnx
 import pytest
+from support.image_recordings import image_folder, pinhole
 from support.networks import LAYERS, ours, photo, shallow
 from support.random_pairs import write_pair
 
@@ -79,20 +80,20 @@ def shallow_network() -> Iterator[None]:
 def record(folder: Path, count: int = 22, *, step: float = 4.0, size: tuple[int, int] = (HEIGHT, WIDTH), truth: bool = True,
            black: range = range(0)) -> Path:
     """An image folder: a photograph on a wall 2 m away, past which the camera goes sideways, `step` pixels a frame."""
-    (folder / 'images').mkdir(parents=True)
     height, width = size
     scene = photo('coffee', 2 * height, 2 * width)
-    for number in range(count):
+
+    def view(number: int) -> np.ndarray:
+        if number in black:
+            return np.zeros(size, np.uint8)
         shift = np.float32([[1, 0, -10 - step * number], [0, 1, -40]])
-        image = cv2.warpAffine(scene, shift, (width, height), flags=cv2.INTER_LINEAR)
-        cv2.imwrite(str(folder / 'images' / f'{number:06d}.png'), np.zeros_like(image) if number in black else image)
+        return cv2.warpAffine(scene, shift, (width, height), flags=cv2.INTER_LINEAR)
+
     stamps = [f'{0.1 * number:.6f}' for number in range(count)]
-    (folder / 'timestamps.txt').write_text('\n'.join(stamps) + '\n')
+    image_folder(folder, map(view, range(count)), stamps, calibration=pinhole(width, height, 200) if truth else '')
     if truth:
         poses = [f'{stamp} {2 * step * number / 200:.9f} 0 0 0 0 0 1' for number, stamp in enumerate(stamps)]
         (folder / 'groundtruth.txt').write_text('\n'.join(poses) + '\n')
-        (folder / 'calib.yaml').write_text(f'model: pinhole\nwidth: {width}\nheight: {height}\nfx: 200\nfy: 200\ncx: {width / 2}\n'
-                                           f'cy: {height / 2}\ndist: []\n')
     return folder
 
 

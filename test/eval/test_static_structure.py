@@ -9,6 +9,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from support.image_recordings import image_folder, pinhole
 from support.networks import photo
 
 from lightglue_trt_eval.images.degradation import (
@@ -260,15 +261,10 @@ def test_a_frame_before_that_is_no_image_counts_as_none() -> None:
 @pytest.fixture
 def sequence(tmp_path: Path) -> Path:
     """An image folder with colours, poses, a camera and depth."""
-    folder = tmp_path / 'sequence'
-    for name in ('images', 'depth'):
-        (folder / name).mkdir(parents=True)
-    for number in range(4):
-        assert cv2.imwrite(str(folder / 'images' / f'{number}.png'), np.roll(np.dstack([photo('coffee', 48, 64)] * 3), number, 1))
-        assert cv2.imwrite(str(folder / 'depth' / f'{number}.png'), np.full((48, 64), 2000, np.uint16))
-    (folder / 'timestamps.txt').write_text(''.join(f'{1 + number / 10}\n' for number in range(4)))
+    colours = np.dstack([photo('coffee', 48, 64)] * 3)
+    folder = image_folder(tmp_path / 'sequence', [np.roll(colours, number, 1) for number in range(4)],
+                          calibration=pinhole(64, 48, 60), depth=[np.full((48, 64), 2000, np.uint16)] * 4)
     (folder / 'groundtruth.txt').write_text(''.join(f'{1 + number / 10} {number / 50} 0 0 0 0 0 1\n' for number in range(4)))
-    (folder / 'calib.yaml').write_text('model: pinhole\nwidth: 64\nheight: 48\nfx: 60\nfy: 60\ncx: 32\ncy: 24\ndist: []\n')
     return folder
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from support.image_recordings import image_folder
 from support.networks import ours, photo, shallow
 from support.no_pictures import NO_PICTURES
 from support.random_pairs import write_pair
@@ -40,14 +41,9 @@ def run(command: str, *arguments: str | int | Path) -> subprocess.CompletedProce
 @pytest.fixture(scope='module')
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An image folder: a photograph on a wall, past which the camera goes sideways."""
-    folder = tmp_path_factory.mktemp('recording')
-    (folder / 'images').mkdir()
     scene = photo('coffee', 192, 384)
-    for number in range(14):
-        view = cv2.warpAffine(scene, np.float32([[1, 0, -10 - 4 * number], [0, 1, -40]]), (128, 96))
-        cv2.imwrite(str(folder / 'images' / f'{number}.png'), view)
-    (folder / 'timestamps.txt').write_text(''.join(f'{0.1 * number:.1f}\n' for number in range(14)))
-    return folder
+    return image_folder(tmp_path_factory.mktemp('recording'), [
+        cv2.warpAffine(scene, np.float32([[1, 0, -10 - 4 * number], [0, 1, -40]]), (128, 96)) for number in range(14)])
 
 
 COMMANDS = {'quantize': 'lightglue_trt_eval', 'evaluate_bag': 'lightglue_trt_eval', 'evaluate_fleet': 'lightglue_trt_eval',

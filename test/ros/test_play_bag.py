@@ -26,6 +26,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from support.bags import IMAGE, serialised_images, write_messages
+from support.image_recordings import image_folder, pinhole
 
 from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_ros.cli.play_bag import main
@@ -196,11 +197,8 @@ def test_large_images_best_effort_arrive_without_any_setting(tmp_path: Path, lis
 
 def test_folder_compressed_best_effort_under_another_name(tmp_path: Path, listen: Callable[..., Listener],
                                                           play: Callable[..., subprocess.Popen[str]]) -> None:
-    (tmp_path / 'images').mkdir()
     sent = list(frames(10, color=True))
-    for number, (_, image) in enumerate(sent):
-        cv2.imwrite(str(tmp_path / 'images' / f'{number}.png'), image)
-    (tmp_path / 'timestamps.txt').write_text(''.join(f'{stamp // 10**9}.{stamp % 10**9:09d}\n' for stamp, _ in sent))
+    image_folder(tmp_path, [image for _, image in sent], [f'{stamp // 10**9}.{stamp % 10**9:09d}' for stamp, _ in sent])
     listener = listen(CompressedImage, '/robot/left/compressed', '/robot/camera_info', ReliabilityPolicy.BEST_EFFORT)
     process = play(tmp_path, '--hz', '50', '--compressed', 'png', '--topic', '/camera/left', '--reliability', 'best_effort',
                    '--frame-id', 'left', '--ros-args', '-r',
@@ -329,17 +327,18 @@ def test_packets_keep_the_pace(tmp_path: Path) -> None:
     assert dues(9, others=[right, right], hz=10.0) == [0, 0, 0, 0.1, 0.1, 0.1, 0.2, 0.2, 0.2]
 
 
+def depth_folder(path: Path, depth: list[np.ndarray]) -> Path:
+    """An image folder of four frames, 0.05 s apart."""
+    stamps = [1 + number / 20 for number in range(4)]
+    return image_folder(path, [image for _, image in frames(4)], stamps, calibration=pinhole(64, 48, 50), depth=depth)
+
+
 @pytest.mark.parametrize('kind', ['folder', 'bag'])
 def test_depth_images_are_played_beside_the_images_they_are_registered_to(
         tmp_path: Path, kind: str, listen: Callable[..., Listener], play: Callable[..., subprocess.Popen[str]]) -> None:
     folder = tmp_path / 'folder'
     pixels = [np.full((48, 64), 1000 + number, np.uint16) for number in range(4)]
-    for name, images in (('images', [image for _, image in frames(4)]), ('depth', pixels)):
-        (folder / name).mkdir(parents=True)
-        for number, image in enumerate(images):
-            cv2.imwrite(str(folder / name / f'{number}.png'), image)
-    (folder / 'timestamps.txt').write_text(''.join(f'{1 + number / 20}\n' for number in range(4)))
-    (folder / 'calib.yaml').write_text('model: pinhole\nwidth: 64\nheight: 48\nfx: 50\nfy: 50\ncx: 32\ncy: 24\n')
+    depth_folder(folder, pixels)
     if kind == 'bag':
         assert make_bag([str(folder), str(tmp_path / 'bag')]) == 0
     depth = listen(topic='/camera/depth/image_raw', info_topic='/camera/depth/camera_info')  # waited for for a second alone
@@ -358,12 +357,7 @@ def test_depth_images_are_played_beside_the_images_they_are_registered_to(
 
 def test_depth_camera_info_subscribed_last_misses_no_message(
         tmp_path: Path, listen: Callable[..., Listener], play: Callable[..., subprocess.Popen[str]]) -> None:
-    for name, images in (('images', [image for _, image in frames(4)]), ('depth', [np.full((48, 64), 1000, np.uint16)] * 4)):
-        (tmp_path / name).mkdir()
-        for number, image in enumerate(images):
-            cv2.imwrite(str(tmp_path / name / f'{number}.png'), image)
-    (tmp_path / 'timestamps.txt').write_text(''.join(f'{1 + number / 20}\n' for number in range(4)))
-    (tmp_path / 'calib.yaml').write_text('model: pinhole\nwidth: 64\nheight: 48\nfx: 50\nfy: 50\ncx: 32\ncy: 24\n')
+    depth_folder(tmp_path, [np.full((48, 64), 1000, np.uint16)] * 4)
     images, depth = listen(), listen(topic='/camera/depth/image_raw', info_topic='/elsewhere')
     process = play(tmp_path, '--depth', '--start-delay', '0')
     assert depth.wait(lambda: depth.publishers('/camera/depth/image_raw') > 0, 30)
@@ -374,15 +368,8 @@ def test_depth_camera_info_subscribed_last_misses_no_message(
 
 def stereo_folder(folder: Path) -> Path:
     """An image folder of five pairs, 0.1 s apart."""
-    for name, first in (('images', 0), ('images_right', 5)):
-        (folder / name).mkdir(parents=True)
-        for number, (_, image) in enumerate(list(frames(10))[first:first + 5]):
-            cv2.imwrite(str(folder / name / f'{number}.png'), image)
-    calibration = 'model: pinhole\nwidth: 64\nheight: 48\nfx: 50\nfy: 50\ncx: 32\ncy: 24\n'
-    (folder / 'calib.yaml').write_text(calibration)
-    (folder / 'calib_right.yaml').write_text(calibration + 'baseline_m: 0.25\n')
-    (folder / 'timestamps.txt').write_text(''.join(f'{1 + number / 10}\n' for number in range(5)))
-    return folder
+    images = [image for _, image in frames(10)]
+    return image_folder(folder, images[:5], calibration=pinhole(64, 48, 50), baseline_m=0.25, images_right=images[5:])
 
 
 def test_a_stereo_folder_is_played_with_both_cameras(tmp_path: Path, listen: Callable[..., Listener],
