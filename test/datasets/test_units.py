@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -218,13 +219,13 @@ def test_depth_of_65535_is_unknown_and_noted(tmp_path: Path, make: Any) -> None:
     assert np.isnan(z).tolist() == [True, False]
 
 
-def test_make_bag_writes_depth_by_its_scale(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_make_bag_writes_depth_by_its_scale(tmp_path: Path, capfd: pytest.CaptureFixture[str],
+                                            usage_error: Callable[..., str]) -> None:
     path = tum(tmp_path / 'folder', WALL)
     assert make_bag([str(path), str(tmp_path / 'bag'), '--depth-scale', '1000']) == 0
     assert 'depth with a median of 1.07 m' in capfd.readouterr().out
     assert median_depth(depth_of(open_recording(tmp_path / 'bag')), lambda note: pytest.fail(note)) == pytest.approx(1.068)
-    with pytest.raises(SystemExit):
-        make_bag([str(path), str(tmp_path / 'other'), '--depth-scale', '1000', '--no-depth'])
+    usage_error(make_bag, path, tmp_path / 'other', '--depth-scale', '1000', '--no-depth')
 
 
 BENT = (-0.3, 0.1, 0.0, 0.0, 0.0)
@@ -247,16 +248,14 @@ def test_depth_of_another_view_is_refused(tmp_path: Path, image: Info, depth: In
         check_registered(depth_of(recording, topic), recording, camera)
 
 
-def test_commands_take_the_bits_of_their_recordings(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_commands_take_the_bits_of_their_recordings(tmp_path: Path, usage_error: Callable[..., str]) -> None:
     bag = camera_bag(tmp_path / 'bag', {'/camera/image_raw': Images(deep(12))})
     shown, _ = _recorded_frames(bag, None, 12, (HEIGHT, WIDTH))
     for found, also, picture in zip(shown, gray_images(bag, image_bits=12), PICTURES, strict=True):
         np.testing.assert_array_equal(found, also)
         assert np.abs(found.astype(int) - picture).max() <= 1
     for main in (quantize, build_engines, benchmark):
-        with pytest.raises(SystemExit):
-            main(['--image-bits', '17'])
-        assert '17 does not lie in [8, 16]' in capfd.readouterr().err
+        assert '17 does not lie in [8, 16]' in usage_error(main, '--image-bits', '17')
 
 
 def test_sixteen_bits_of_colour_stay_colour_for_a_player() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +11,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from support.executables import ROOT, environment
 from support.image_recordings import image_folder
 from support.networks import ours, photo, shallow
 from support.no_pictures import NO_PICTURES
@@ -20,8 +20,7 @@ from support.ros_modules import ROS
 
 pytestmark = pytest.mark.networks
 
-ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), NO_PICTURES, os.environ.get('PYTHONPATH', '')])}
+ENVIRONMENT = environment(ROOT, NO_PICTURES)
 SIZE = ('--height', 96, '--width', 128, '--max-keypoints', 64)
 WITHOUT_ROS = f"""
 import runpy, sys

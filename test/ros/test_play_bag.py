@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -26,6 +25,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from support.bags import IMAGE, serialised_images, write_messages
+from support.executables import environment
 from support.image_recordings import image_folder, pinhole
 
 from lightglue_trt_eval.cli.make_bag import main as make_bag
@@ -109,11 +109,9 @@ def play() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     made: list[subprocess.Popen[str]] = []
 
     def start(*arguments: object, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
-        repository = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join(filter(None, (repository, os.environ.get('PYTHONPATH'))))
         command = [sys.executable, '-m', 'lightglue_trt_ros.cli.play_bag', '--start-delay', '1']  # so that listeners know of it
         made.append(subprocess.Popen([*command, *map(str, arguments)], text=True, stdin=stdin, stdout=subprocess.PIPE,
-                                     stderr=subprocess.PIPE, env={**os.environ, 'PYTHONPATH': path}))
+                                     stderr=subprocess.PIPE, env=environment()))
         return made[-1]
 
     yield start
@@ -288,7 +286,7 @@ def test_nobody_comes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None
     assert 'published 2 frames' in out
 
 
-def test_errors(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_errors(tmp_path: Path, capfd: pytest.CaptureFixture[str], usage_error: Callable[..., str]) -> None:
     assert main([str(tmp_path / 'gone')]) == 1
     assert 'play_bag: ' in (err := capfd.readouterr().err)
     assert 'gone does not exist' in err
@@ -303,8 +301,7 @@ def test_errors(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert 'ends after 2 of the 3 messages' in err
     for arguments in (['--rate', '0'], ['--rate', 'nan'], ['--hz', '-1'], ['--hz', '1', '--rate', '1'], ['--start-delay', '-1'],
                       ['--wait-for-subscribers', '-1'], ['--compressed', 'gif']):
-        with pytest.raises(SystemExit):
-            main([str(tmp_path / 'bag'), *arguments])
+        usage_error(main, tmp_path / 'bag', *arguments)
 
 
 def test_packets_keep_the_pace(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the executables are not tested')
-from support.executables import SMALL, environment_of_package, finish, launch, launch_code
+from support.executables import SMALL, environment, finish, launch, launch_code
 from support.image_recordings import folder_of_images
 from support.waiting import wait_for
 
@@ -44,7 +44,7 @@ sys.exit(main())
 
 
 def test_a_signal_while_the_node_activates_ends_it_without_an_error():
-    done = subprocess.run([sys.executable, '-c', STARTING], env=environment_of_package(), text=True, capture_output=True,
+    done = subprocess.run([sys.executable, '-c', STARTING], env=environment(), text=True, capture_output=True,
                           timeout=60)
     assert 'Traceback' not in done.stderr
     assert done.returncode == 0, done.stderr
@@ -67,7 +67,7 @@ sys.exit(main())
 
 
 def test_a_signal_while_engines_are_built_ends_the_builder_too():
-    done = subprocess.run([sys.executable, '-c', BUILDING], env=environment_of_package(), text=True, capture_output=True,
+    done = subprocess.run([sys.executable, '-c', BUILDING], env=environment(), text=True, capture_output=True,
                           timeout=50)
     assert done.returncode == 0, done.stderr
     assert not Path(f'/proc/{done.stdout.strip()}').exists()
