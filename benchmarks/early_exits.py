@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.real_images import find_sequences
+from benchmarks.recorded_pairs import add_stride_options
 from lightglue_trt_eval.cli.benchmark import opened, percentiles
 from lightglue_trt_ros.core.backend import Backend
 from lightglue_trt_ros.core.config import MatcherConfig
@@ -21,7 +22,6 @@ from lightglue_trt_ros.core.geometry import resize_gray
 from lightglue_trt_ros.core.timing import Stopwatch
 from lightglue_trt_ros.core.types import Thresholds, UInt8
 from lightglue_trt_ros.datasets.bag import gray_images
-from lightglue_trt_ros.utils.arguments import numbers
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import BagError, EngineError
 
@@ -48,9 +48,7 @@ class ExitTimes:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Which frames, and which engines."""
-    parser.add_argument('--image-topic', metavar='TOPIC', help='of --data, where a bag has several with images')
-    parser.add_argument('--strides', type=numbers, default='1', metavar='N,…',
-                        help='frames from one to the next, default: %(default)s')
+    add_stride_options(parser, '1')
     parser.add_argument('--whole-engine-dir', default='', metavar='DIR', help='engines of build_engines --stages 9')
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
-from lightglue_trt_eval.predict.baselines import MatchedPoints, SiftMatcher
+from lightglue_trt_eval.baselines import MatchedPoints, SiftMatcher
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.types import UInt8

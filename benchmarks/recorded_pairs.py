@@ -16,11 +16,16 @@ from lightglue_trt_ros.datasets.sequence import Recording
 from lightglue_trt_ros.utils.arguments import number, numbers
 
 
-def add_pair_options(parser: argparse.ArgumentParser) -> None:
+def add_stride_options(parser: argparse.ArgumentParser, strides: str = '1,4') -> None:
     """Which frames."""
     parser.add_argument('--image-topic', metavar='TOPIC', help='of --data, where a bag has several with images')
-    parser.add_argument('--strides', type=numbers, default='1,4', metavar='N,…',
+    parser.add_argument('--strides', type=numbers, default=strides, metavar='N,…',
                         help='frames from one to the next, default: %(default)s')
+
+
+def add_pair_options(parser: argparse.ArgumentParser) -> None:
+    """Which frames, and how many pairs of them."""
+    add_stride_options(parser)
     parser.add_argument('--pairs', type=number(int, 1), default=40, help='of each recording and stride, default: %(default)s')
 
 

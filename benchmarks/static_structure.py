@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 
 from benchmarks.real_images import find_sequences
+from benchmarks.recorded_pairs import add_stride_options
 from lightglue_trt_eval.demo.flight import Flight
 from lightglue_trt_eval.evaluate import evaluate_recording
 from lightglue_trt_eval.images.degradation import DEGRADATIONS, degraded
@@ -19,7 +20,7 @@ from lightglue_trt_eval.options import SETTINGS, EvaluationOptions
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.types import UInt8
 from lightglue_trt_ros.datasets.bag import open_recording
-from lightglue_trt_ros.utils.arguments import number, numbers, some_of
+from lightglue_trt_ros.utils.arguments import number, some_of
 from lightglue_trt_ros.utils.commands import log
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import LightglueTrtError
@@ -35,9 +36,7 @@ COLUMNS, CAPTION_PX, GAP_PX = 3, 42, 4
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Which frames, and which kinds; or the picture."""
-    parser.add_argument('--image-topic', metavar='TOPIC', help='of --data, where a bag has several with images')
-    parser.add_argument('--strides', type=numbers, default='1,4', metavar='N,…',
-                        help='frames from one to the next, default: %(default)s')
+    add_stride_options(parser)
     parser.add_argument('--frames', type=number(int, 2), default=60, help='of the recording, default: %(default)s')
     parser.add_argument('--kinds', type=some_of((AS_RECORDED, *DEGRADATIONS)), default=','.join(KINDS), metavar='NAME,…',
                         help=f'of --degrade; {AS_RECORDED}: as recorded; default: %(default)s')

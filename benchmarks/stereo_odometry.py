@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lightglue_trt_eval.predict.baselines import KltMatcher, SiftMatcher, follow_points
+from lightglue_trt_eval.baselines import KltMatcher, SiftMatcher, follow_points
 from lightglue_trt_eval.score.trajectory import align_sim3, kitti_drift, known_poses
 from lightglue_trt_ros.core.cameras import StereoRig
 from lightglue_trt_ros.core.config import MatcherConfig

@@ -26,8 +26,8 @@ from lightglue_trt_ros.utils.arguments import (
 )
 from lightglue_trt_ros.utils.errors import BagError, ConfigError
 
+from .baselines import BASELINES
 from .images.degradation import DEGRADATIONS, DEPTH_DEGRADATIONS, camera_stands, in_lines
-from .predict.baselines import BASELINES
 
 OWN_RIGHT_IMAGES = '--stereo'  # as right_topic: the right images that a folder has without a topic
 OWN_DEPTH_IMAGES = '--depth'  # as depth_topic: those that the recording has by itself

@@ -9,7 +9,7 @@ import platform
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -135,6 +135,18 @@ def graphs_are_written_here() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(graph_cache, 'called_elsewhere', lambda function, *arguments: function(*arguments))
         yield
+
+
+@pytest.fixture
+def usage_error(capfd: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """A function that runs a command's main on words that it refuses, and returns what it says."""
+    def refused(main: Callable[[list[str]], int], *words: object) -> str:
+        with pytest.raises(SystemExit) as usage:
+            main([*map(str, words)])
+        assert usage.value.code == 2
+        return capfd.readouterr().err
+
+    return refused
 
 
 @pytest.fixture(scope='session')

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.sweep.runners import MIB, GpuBench, Graphs, HostBench, TargetEngines, UnavailableError
-from lightglue_trt_eval.predict.baselines import MatchedPoints
+from lightglue_trt_eval.baselines import MatchedPoints
 from lightglue_trt_eval.score.pair_score import Agreement, agreement
 from lightglue_trt_ros.core.backend import Backend
 from lightglue_trt_ros.core.config import PRECISIONS, EngineSpec

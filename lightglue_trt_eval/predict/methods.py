@@ -18,8 +18,8 @@ from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor
 from lightglue_trt_ros.core.types import Float32, FrameMatches, UInt8
 from lightglue_trt_ros.engines.selection import open_backend
 
+from ..baselines import BASELINES, Description, DescriptorMatcher, KltMatcher, MatchedPoints
 from ..options import OF_MATCHERS, settings_in_words
-from .baselines import BASELINES, Description, DescriptorMatcher, KltMatcher, MatchedPoints
 from .frames import ShownFrame
 from .predictions import Prediction
 from .shared_networks import SharedNetworks

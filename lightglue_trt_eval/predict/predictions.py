@@ -15,7 +15,7 @@ from lightglue_trt_ros.core.depth import Positions
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.utils.errors import LightglueTrtError
 
-from .baselines import MatchedPoints
+from ..baselines import MatchedPoints
 from .scene import Measured
 
 INDEX = 'index.pickle'

@@ -29,9 +29,9 @@ from lightglue_trt_ros.datasets.units import JUDGED_IMAGES, bits_note
 from lightglue_trt_ros.odometry.two_view import epipolar_errors, fundamental_from_poses, relative_pose
 from lightglue_trt_ros.utils.errors import BagError, FrameError
 
+from ..baselines import MatchedPoints, find_corners, follow_points
 from ..images.degradation import camera_stands
 from ..options import EvaluationOptions
-from .baselines import MatchedPoints, find_corners, follow_points
 
 POSES = 'epipolar precision, pose errors, drift'  # what a truth is needed for
 SECOND = 10**9

@@ -21,7 +21,7 @@ from lightglue_trt_ros.networks.weights import Weights
 from lightglue_trt_ros.utils.console import Bar, print_table
 from lightglue_trt_ros.utils.errors import BagError
 
-from ..predict.baselines import MatchedPoints
+from ..baselines import MatchedPoints
 from ..score.metrics import PairResult, summary_of, table_of
 from ..score.pair_score import score_points
 from .samples import FramePair, RecordingSample, mixed, some

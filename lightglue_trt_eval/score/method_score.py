@@ -16,7 +16,7 @@ from lightglue_trt_ros.core.cameras import StereoRig
 from lightglue_trt_ros.core.types import Float32, Float64
 from lightglue_trt_ros.odometry.two_view import PoseEstimator
 
-from ..predict.baselines import MatchedPoints
+from ..baselines import MatchedPoints
 from ..predict.predictions import FramePredictions, Predicted, Prediction, Predictions
 from ..predict.scene import SECOND, Scene
 from .depth_accuracy import DepthScore

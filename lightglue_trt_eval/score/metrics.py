@@ -16,7 +16,7 @@ from lightglue_trt_ros.core.timing import PERCENTILES
 from lightglue_trt_ros.core.types import Float64, UInt8
 from lightglue_trt_ros.odometry.two_view import pose_auc
 
-from ..predict.baselines import MatchedPoints
+from ..baselines import MatchedPoints
 from . import confidence
 from .confidence import ConfidenceInterval, Difference
 

@@ -24,7 +24,7 @@ from lightglue_trt_ros.odometry.two_view import (
     relative_pose,
 )
 
-from ..predict.baselines import MatchedPoints
+from ..baselines import MatchedPoints
 from ..predict.scene import MIN_BASELINE_M, MIN_STEP_PER_DEPTH, Motion, Scene, Straight
 from .metrics import PRECISION_PX, PairResult
 from .trajectory import known_poses

@@ -20,7 +20,7 @@ from support.written_plans import written_plans
 from lightglue_trt_eval.times.stages import device_times, measure_stages
 from lightglue_trt_ros.backends import gpu_refinement as placing
 from lightglue_trt_ros.backends import tensorrt
-from lightglue_trt_ros.backends.cuda import KERNELS
+from lightglue_trt_ros.backends.cuda import KERNELS, Cuda
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.backend import RefiningBackend
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
@@ -309,24 +309,49 @@ def test_frees_cuda_graphs_when_image_size_changes(backend, gpu):
     assert len(set(counts[1:])) == 1
 
 
-def test_failed_graph_capture_is_reported_once_and_matching_continues(backend, monkeypatch):
-    images, points = pair((160, 240)), np.zeros((1, 2), np.float32)
-
-    def fail(work):
-        raise EngineError('the capture failed: CUDA_ERROR_STREAM_CAPTURE_INVALIDATED')
-
-    monkeypatch.setattr(backend.cuda, 'capture', fail)
-    monkeypatch.setattr(backend, '_not_captured', '')
-    notes = []
-    for _ in range(6):
+def notes_of(backend, count=6):
+    """Of as many pairs, all of which are matched."""
+    images, notes = pair((160, 240)), []
+    for _ in range(count):
         reference, current = (backend.extract_frame(image) for image in images)
-        found, _ = backend.match_and_refine(reference, current, Thresholds(), points)
+        found, _ = backend.match_and_refine(reference, current, Thresholds(), np.zeros((1, 2), np.float32))
         notes.append(found.note)
         assert (found.indices >= 0).sum() > 60
         del reference, current
-    assert sorted(set(notes)) == ['', 'CUDA graphs are given up, which costs time: the capture failed: '
-                                  'CUDA_ERROR_STREAM_CAPTURE_INVALIDATED']
-    assert notes.count('') == 5
+    return notes
+
+
+def test_failed_graph_capture_is_noted_with_the_next_matches_alone(backend, monkeypatch):
+    tried = []
+
+    def fail(work):
+        tried.append(work)
+        raise EngineError('the capture failed: CUDA_ERROR_STREAM_CAPTURE_INVALIDATED')
+
+    monkeypatch.setattr(backend.cuda, 'capture', fail)
+    monkeypatch.setattr(backend, '_graphs', {})
+    monkeypatch.setattr(backend, '_not_captured', '')
+    assert notes_of(backend) == ['CUDA graphs are given up, which costs time: the capture failed: '
+                                 'CUDA_ERROR_STREAM_CAPTURE_INVALIDATED', *[''] * 5]
+    assert len(tried) == 1
+
+
+def test_graph_capture_that_fails_at_start_is_described_and_not_noted(plans, monkeypatch):
+    def fail(self, work):
+        raise EngineError('the capture failed: CUDA_ERROR_UNKNOWN')
+
+    def on_another_gpu():
+        with EmulatedGpu().installed() as gpu:
+            opened = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, EARLY_EXITS, plans, 'emulated')
+            notes = notes_of(opened, 2)
+            opened.close()
+        return opened.description, notes
+
+    monkeypatch.setattr(Cuda, 'capture', fail)
+    with ThreadPoolExecutor(1) as thread:  # contexts belong to threads
+        description, notes = thread.submit(on_another_gpu).result()
+    assert ', plain enqueue (the capture failed: CUDA_ERROR_UNKNOWN), ' in description
+    assert notes == ['', '']
 
 
 def test_on_a_jetson_whose_memory_is_one_the_same_is_found(backend, plans):

@@ -32,10 +32,8 @@ def test_benchmark_names_every_measurement_of_a_checkout():
 
 @pytest.mark.parametrize(('words', 'message'), [
     ([], 'required: NAME'), (['nothing'], "invalid choice: 'nothing'"), (['sweep', '--frames', '2'], 'at least 3')])
-def test_wrong_words_are_refused(words, message, capsys):
-    with pytest.raises(SystemExit):
-        main(words)
-    assert message in capsys.readouterr().err
+def test_wrong_words_are_refused(words, message, usage_error):
+    assert message in usage_error(main, *words)
 
 
 @pytest.mark.parametrize(('name', 'message'), [

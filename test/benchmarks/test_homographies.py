@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from benchmarks.homographies import score_scenes
-from lightglue_trt_eval.predict.baselines import SiftMatcher
+from lightglue_trt_eval.baselines import SiftMatcher
 from lightglue_trt_ros.utils.errors import BagError
 
 WARP = np.array([[0.92, 0.12, 20], [-0.1, 0.95, 45], [1e-4, -5e-5, 1]])

@@ -9,7 +9,7 @@ from support.networks import photo
 
 from benchmarks.__main__ import main
 from benchmarks.in_plane_rotation import ROTATIONS_DEG, RotationScore, find_pictures, mean_shares, rotated, score_rotations
-from lightglue_trt_eval.predict.baselines import MatchedPoints, SiftMatcher
+from lightglue_trt_eval.baselines import MatchedPoints, SiftMatcher
 from lightglue_trt_ros.utils.errors import BagError
 
 

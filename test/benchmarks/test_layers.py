@@ -8,6 +8,7 @@ import json
 import cv2
 import numpy as np
 import pytest
+from support.image_recordings import image_folder
 from support.networks import photo
 
 from benchmarks.__main__ import main
@@ -179,11 +180,8 @@ def test_pairs_are_evenly_sampled_from_those_of_an_evaluation():
 
 @pytest.mark.networks
 def test_the_benchmark_prints_layers(tmp_path, capsys):
-    (tmp_path / 'images').mkdir()
     picture = photo('coffee', 192, 300)
-    for number in range(3):
-        cv2.imwrite(str(tmp_path / 'images' / f'{number}.png'), picture[:, 10 * number:10 * number + 256])
-    (tmp_path / 'timestamps.txt').write_text('0.0\n0.1\n0.2\n')
+    image_folder(tmp_path, [picture[:, 10 * number:10 * number + 256] for number in range(3)])
     asked = ['layers', '--data', str(tmp_path), '--height', '192', '--width', '256', '--max-keypoints', '200', '--weights',
              'ours_light']
     assert main([*asked, '--strides', '1,2', '--json', str(tmp_path / 'found.json')]) == 0

@@ -8,6 +8,7 @@ import sys
 import cv2
 import numpy as np
 import pytest
+from support.image_recordings import image_folder
 from support.networks import photo
 
 from benchmarks.__main__ import main
@@ -28,12 +29,8 @@ SMALL = MatcherConfig(image_height=192, image_width=256, max_keypoints=200, weig
 @pytest.fixture
 def recording(tmp_path):
     """Three frames of a photograph, each 10 px further to the right."""
-    (tmp_path / 'images').mkdir()
     picture = photo('coffee', 192, 300)
-    for number in range(3):
-        cv2.imwrite(str(tmp_path / 'images' / f'{number}.png'), picture[:, 10 * number:10 * number + 256])
-    (tmp_path / 'timestamps.txt').write_text('0.0\n0.1\n0.2\n')
-    return tmp_path
+    return image_folder(tmp_path, [picture[:, 10 * number:10 * number + 256] for number in range(3)])
 
 
 def matches_of(reference, current, scores):

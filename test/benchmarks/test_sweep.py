@@ -365,10 +365,8 @@ def test_the_command_without_any_data(tmp_path, capsys):
 
 
 @pytest.mark.parametrize('arguments', [['--keypoints', '512;1024'], ['--precisions', 'int8'], ['--sizes', 'big']])
-def test_wrong_options_are_refused(arguments, capsys):
-    with pytest.raises(SystemExit):
-        main(['sweep', *arguments])
-    assert arguments[1].split(',')[0] in capsys.readouterr().err
+def test_wrong_options_are_refused(arguments, usage_error):
+    assert arguments[1].split(',')[0] in usage_error(main, 'sweep', *arguments)
 
 
 def test_a_folder_that_cannot_be_made_is_named_before_anything_runs(tmp_path, capsys):

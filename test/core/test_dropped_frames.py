@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from support.stereo_pairs import camera
 
+from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage
-from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
-from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
 from lightglue_trt_ros.core.stereo import RightImage
 from lightglue_trt_ros.core.types import HostFeatures, Matches
 from lightglue_trt_ros.utils.errors import EngineError, FrameError
@@ -21,14 +20,12 @@ COUNT = WORLD + DOTS
 CAMERA = Intrinsics(SIZE[1], SIZE[0], np.array([[500.0, 0, 320], [0, 500, 240], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
 
 
-class ShuffledBackend:
+class ShuffledBackend(NullBackend):
     """The world moves by 2 pixels a frame, dots stand; rows are in another order in each frame, and each frame lacks one match."""
 
     def __init__(self):
-        rng = np.random.default_rng(5)
-        self.spec, self.description, self.score_calibration = EngineSpec(*SIZE, COUNT), 'shuffled', UNCALIBRATED
-        self.early_exits = EarlyExits((6,))
-        self.points = rng.uniform((60, 20), (620, 460), (COUNT, 2)).astype(np.float32)
+        super().__init__(EngineSpec(*SIZE, COUNT))
+        self.points = np.random.default_rng(5).uniform((60, 20), (620, 460), (COUNT, 2)).astype(np.float32)
         self.fails = ''
 
     def order(self, frame):

@@ -10,14 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.networks import SMALL, moved, ours, photo
 
+from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage
-from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.masks import Mask
-from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
 from lightglue_trt_ros.core.stereo import RightImage
 from lightglue_trt_ros.core.types import HostFeatures, Matches
 from lightglue_trt_ros.utils.errors import BagError, FrameError
@@ -26,13 +25,12 @@ SPEC = EngineSpec(64, 80, 8)
 IMAGE = np.zeros((128, 160), np.uint8)
 
 
-class ScriptedBackend:
+class ScriptedBackend(NullBackend):
     """Keypoint row i of frame n stands at (i, n); `script[n]` says which row of the reference each row of frame n matches."""
 
     def __init__(self, script: dict[int, list[int]] | None = None) -> None:
-        self.spec, self.description, self.script = SPEC, 'scripted', script or {}
-        self.score_calibration = UNCALIBRATED
-        self.early_exits = EarlyExits((6,))
+        super().__init__(SPEC)
+        self.script = script or {}
         self.extracted: list[np.ndarray] = []
         self.pairs: list[tuple[int, int]] = []
         self.thresholds: list = []
@@ -49,10 +47,6 @@ class ScriptedBackend:
         self.thresholds.append(thresholds)
         indices = np.array(self.script.get(second, list(range(8))), np.int32)
         return Matches(indices, np.where(indices >= 0, 0.9, 0).astype(np.float32), 9)
-
-    def cancel(self): ...
-
-    def close(self): ...
 
 
 def matcher(script=None, **settings) -> tuple[FrameMatcher, ScriptedBackend]:
@@ -136,6 +130,11 @@ def test_keyframe_is_kept_until_too_little_of_it_is_matched():
     np.testing.assert_array_equal(results[2].track_lengths, [3])
     assert results[3].track_ids[0] == 0, 'a point that is seen again keeps its id across keyframes'
     assert results[3].track_lengths[0] == 4
+    for least, pairs in ((0.5, [(0, 1), (0, 2)]), (0.51, [(0, 1), (1, 2)])):
+        frames, backend = matcher({1: half}, reference='keyframe', keyframe_min_ratio=least)
+        for i in range(3):
+            frames.process(IMAGE, 0.1 * i)
+        assert backend.pairs == pairs, 'half of its keypoints are matched'
 
 
 @pytest.mark.parametrize('settings', [{'max_sigma_px': 0.01}, {'mask': True}], ids=str)

@@ -14,6 +14,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from support.bags import database, mcap, mcap_chunk, mcap_message, mcap_record
 from support.pth_files import SUPERPOINT, pin, pth
 
 from lightglue_trt_ros.datasets.bag import open_recording
@@ -28,7 +29,6 @@ pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
 MIB = 2**20
 BOMB_MIB = 600
-IMAGE = 'sensor_msgs/msg/Image'
 CDR = b'\0\1\0\0' + struct.pack('<iI', 1, 0)  # an encapsulation and a stamp
 READ_ALL = ('from lightglue_trt_ros.datasets.bag import open_recording\n'
             'for frame in open_recording(sys.argv[1]).frames():\n    print("read", len(frame.raw or frame.load().data))')
@@ -44,11 +44,9 @@ def zstd_zeros(head: bytes, mib: int, tail: bytes = b'') -> bytes:
 
 def bag_of_messages(path: Path) -> None:
     """sqlite3, compressed message by message: one of them becomes BOMB_MIB."""
-    import sqlite3
     write_bag(path, [(10**9, np.zeros((30, 40), np.uint8))])
-    with sqlite3.connect(path / f'{path.name}.db3') as database:
-        database.execute('UPDATE messages SET data = ?', (zstd_zeros(CDR, BOMB_MIB),))
-    database.close()
+    with database(path) as tables:
+        tables.execute('UPDATE messages SET data = ?', (zstd_zeros(CDR, BOMB_MIB),))
     metadata = (path / 'metadata.yaml').read_text()
     (path / 'metadata.yaml').write_text(metadata.replace("compression_format: ''", 'compression_format: zstd')
                                         .replace("compression_mode: ''", 'compression_mode: message'))
@@ -66,26 +64,11 @@ def bag_of_a_file(path: Path) -> None:
                                         .replace("compression_mode: ''", 'compression_mode: file'))
 
 
-def record(kind: int, body: bytes) -> bytes:
-    return struct.pack('<BQ', kind, len(body)) + body
-
-
-def string(text: str) -> bytes:
-    return struct.pack('<I', len(text)) + text.encode()
-
-
 def mcap_of_a_chunk(path: Path) -> None:
-    """One chunk whose only message becomes BOMB_MIB; without an index, as a recorder leaves it that was killed."""
-    schema = record(3, struct.pack('<H', 1) + string(IMAGE) + string('ros2msg') + string(''))
-    channel = record(4, struct.pack('<HH', 1, 1) + string('/camera/image_raw') + string('cdr') + string(''))
+    """A small message, and one chunk whose only message becomes BOMB_MIB."""
     message = struct.pack('<BQHIQQ', 5, 22 + len(CDR) + BOMB_MIB * MIB, 1, 0, 10**9, 10**9) + CDR
-    size = len(message) + BOMB_MIB * MIB
-    packed = zstd_zeros(message, BOMB_MIB)
-    chunk = struct.pack('<QQQI', 10**9, 10**9, size, 0) + string('zstd') + struct.pack('<Q', len(packed)) + packed
-    magic, small = b'\x89MCAP0\r\n', CDR + bytes(100)
-    first = record(5, struct.pack('<HIQQ', 1, 0, 10**9, 10**9) + small)
-    path.write_bytes(magic + record(1, string('ros2') + string('')) + schema + channel + first + record(6, chunk)
-                     + record(15, bytes(4)) + record(2, bytes(20)) + magic)
+    chunk = mcap_chunk(zstd_zeros(message, BOMB_MIB), len(message) + BOMB_MIB * MIB)
+    path.write_bytes(mcap(mcap_message(CDR + bytes(100)), chunk))
 
 
 def png_of(width: int, height: int) -> bytes:
@@ -160,15 +143,12 @@ def test_a_record_that_says_it_is_large(tmp_path: Path) -> None:
 
 
 def test_chunks_in_chunks_are_not_followed(tmp_path: Path) -> None:
-    def chunk(body: bytes) -> bytes:
-        return record(6, struct.pack('<QQQI', 0, 0, len(body), 0) + string('') + struct.pack('<Q', len(body)) + body)
-
     mcap_of_a_chunk(tmp_path / 'a.mcap')
     data = (tmp_path / 'a.mcap').read_bytes()
     inner = data[8:data.index(b'zstd') - 41]
     for _ in range(1200):
-        inner = chunk(inner)
-    (tmp_path / 'deep.mcap').write_bytes(data[:8] + inner + record(15, bytes(4)) + record(2, bytes(20)) + data[:8])
+        inner = mcap_chunk(inner, len(inner), '')
+    (tmp_path / 'deep.mcap').write_bytes(data[:8] + inner + mcap_record(15, bytes(4)) + mcap_record(2, bytes(20)) + data[:8])
     with pytest.raises(BagError, match=r'cannot read .*deep\.mcap'):
         open_recording(tmp_path / 'deep.mcap')
 

@@ -39,29 +39,34 @@ def forth_and_back() -> list[np.ndarray]:
 
 @pytest.fixture(scope='module')
 def flown(backend):
-    """A matcher that has seen the frames, and the stamps of its keyframes."""
-    frames, stamps = FrameMatcher(backend, CONFIG), []
+    """A matcher that has seen the frames, the stamps of its keyframes, and the tracks of each frame by stamp."""
+    frames, stamps, tracks = FrameMatcher(backend, CONFIG), [], {}
     depth = DepthImage(np.full((HEIGHT, WIDTH), 3000, np.uint16), 1e-3, CAMERA)
     before = len(backend.extracted)
     for number, image in enumerate(images := forth_and_back()):
-        frames.process(image, 0.1 * number, depth=depth)
+        matches = frames.process(image, 0.1 * number, depth=depth)
+        if matches is not None:
+            tracks[matches.stamp] = matches.track_ids
         newest = frames.keyframes.newest
         if newest is not None and newest.stamp not in stamps:
             stamps.append(newest.stamp)
     assert len(backend.extracted) - before == len(images)
-    return frames, stamps
+    return frames, stamps, tracks
 
 
-def test_first_matched_frame_is_keyframe_but_not_every_later_one(flown):
-    _, stamps = flown
-    assert stamps[0] == pytest.approx(0.1), 'the first one with matches'
-    gaps = np.diff(stamps)
+def test_keyframes_are_the_first_matches_and_where_few_tracks_go_on(flown):
+    _, stamps, tracks = flown
+    assert stamps[0] == min(tracks) == pytest.approx(0.1), 'the first one with matches'
     assert CONFIG.keyframes < len(stamps) <= 12
-    assert gaps.min() > 0.15, 'not every frame'
+    assert np.diff(stamps).min() > 0.15, 'not every frame'
+    newest = tracks.pop(stamps[0])
+    for stamp, ids in tracks.items():
+        assert (np.isin(newest, ids).mean() < CONFIG.keyframe_min_ratio) == (stamp in stamps), stamp
+        newest = ids if stamp in stamps else newest
 
 
 def test_a_keyframe_has_refined_points_with_tracks_and_all_with_depth(flown):
-    frames, _ = flown
+    frames, *_ = flown
     keyframe = frames.keyframes.newest
     count = len(keyframe.features.scores)
     assert keyframe.keypoints.shape == (count, 2)
@@ -81,7 +86,7 @@ def test_a_keyframe_has_refined_points_with_tracks_and_all_with_depth(flown):
 
 def test_two_keyframes_are_matched_by_one_inference_and_no_extraction(flown, backend):
     """The last one against the oldest that is kept: both are views of one wall, whose shift is known."""
-    frames, stamps = flown
+    frames, stamps, _ = flown
     first, last = stamps[-CONFIG.keyframes], stamps[-1]
     before = len(backend.extracted), backend.matched
     matches = frames.matches_between(first, last)
@@ -99,7 +104,7 @@ def test_two_keyframes_are_matched_by_one_inference_and_no_extraction(flown, bac
 
 
 def test_keypoints_that_are_no_numbers_are_in_no_match(flown, backend):
-    frames, stamps = flown
+    frames, stamps, _ = flown
     first, last = (frames.keyframes.of(stamp) for stamp in stamps[-2:])
     whole, hostile = match_keyframes(backend, CONFIG, first, last), dataclasses.replace(last, keypoints=last.keypoints.copy())
     hostile.keypoints[::3] = np.nan
@@ -111,7 +116,7 @@ def test_keypoints_that_are_no_numbers_are_in_no_match(flown, backend):
 
 
 def test_keyframe_matches_take_xyz_of_second_and_scale_covariances(flown, backend):
-    frames, stamps = flown
+    frames, stamps, _ = flown
     first, last = (frames.keyframes.of(stamp) for stamp in stamps[-2:])
     count, config = len(last.features.scores), dataclasses.replace(CONFIG, refinement='none')
     last = dataclasses.replace(last, xyz=np.arange(3 * count, dtype=np.float32).reshape(count, 3),
@@ -129,7 +134,7 @@ def test_keyframe_matches_take_xyz_of_second_and_scale_covariances(flown, backen
 
 
 def test_self_matched_keyframe_has_small_covariances_calibrated_scores(flown, backend):
-    frames, stamps = flown
+    frames, stamps, _ = flown
     keyframe = frames.keyframes.of(stamps[-1])
     found = match_keyframes(backend, dataclasses.replace(CONFIG, refinement='none'), keyframe, keyframe)
     assert np.abs(found.keypoints - found.reference_keypoints).max() == 0
@@ -140,7 +145,7 @@ def test_self_matched_keyframe_has_small_covariances_calibrated_scores(flown, ba
 
 
 def test_keyframe_takes_match_depths_and_counts_propagated_tracks(flown, backend):
-    frames, stamps = flown
+    frames, stamps, _ = flown
     keyframe, kept = frames.keyframes.of(stamps[-1]), Keyframes(2)
     count = len(keyframe.features.scores)
     rows = np.array([3, 5, count, count + 7])  # two matches of its keypoints, two propagated points
@@ -158,14 +163,14 @@ def test_keyframe_takes_match_depths_and_counts_propagated_tracks(flown, backend
 
 
 def test_keyframes_a_few_milliseconds_apart_are_two(flown):
-    frames, stamps = flown
+    frames, stamps, _ = flown
     kept, newest = Keyframes(2), frames.keyframes.of(stamps[-1])
     kept._kept.extend(dataclasses.replace(newest, stamp=stamp) for stamp in (1.0, 1.005))
     assert [kept.of(stamp).stamp for stamp in (1.0, 1.005)] == [1.0, 1.005]
 
 
 def test_any_two_of_the_last_ones_and_no_others(flown):
-    frames, stamps = flown
+    frames, stamps, _ = flown
     for first, second in itertools.permutations(stamps[-CONFIG.keyframes:], 2):
         assert len(frames.matches_between(first, second)) > 20
     with pytest.raises(FrameError, match=r'no keyframe has the stamp 0\.100000: kept are 2 from '):

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightglue_trt_eval.predict.baselines import MatchedPoints
+from lightglue_trt_eval.baselines import MatchedPoints
 from lightglue_trt_eval.predict.scene import Scene, Timeline
 from lightglue_trt_eval.score.pair_score import score_pair
 from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig, undistort

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-import os
 import subprocess
 import sys
 import threading
 from collections import Counter
-from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.executables import environment
 from support.networks import moved, photo
 
 from lightglue_trt_eval.predict.methods import covariances_at
@@ -544,8 +543,8 @@ print((time.process_time() - all_threads) / (time.thread_time() - mine))
 @pytest.mark.slow
 def test_no_thread_of_blas_is_woken():
     """They wait busily for small products: on many cores that was most of the time that placement took."""
-    environment = {**os.environ, 'OPENBLAS_NUM_THREADS': '4', 'PYTHONPATH': str(Path(placement.__file__).parents[2])}
-    done = subprocess.run([sys.executable, '-c', BLAS_AT_WORK], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, '-c', BLAS_AT_WORK], env=environment(OPENBLAS_NUM_THREADS='4'), capture_output=True,
+                          text=True, check=True)
     assert float(done.stdout) < 1.2
 
 

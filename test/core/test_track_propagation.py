@@ -11,13 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.networks import photo
 
+from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
-from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.refinement import Refined
 from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor
-from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
 from lightglue_trt_ros.core.track_propagation import MAX_SIGMA_PX, propagate
 from lightglue_trt_ros.core.types import HostFeatures, Matches
 from lightglue_trt_ros.utils.errors import FrameError
@@ -36,16 +35,15 @@ def view(frame: int, step: int = 3) -> np.ndarray:
 CORNERS = cv2.goodFeaturesToTrack(view(0), K, 0.005, 9, mask=np.pad(np.full((180, 220), 255, np.uint8), ((30, 30), (70, 30))))[:, 0]
 
 
-class SeeingBackend:
+class SeeingBackend(NullBackend):
     """Row i of every frame is corner i of the scene, where the window has it; `unseen[n]` are the rows that fire elsewhere there.
 
     Those stand in the image's first row, and match nothing, as the rows of `unmatched[n]` do that fire.
     """
 
     def __init__(self, unseen=None, unmatched=None, step: int = 3) -> None:
-        self.spec, self.description, self.step, self.frame = SPEC, 'seeing', step, -1
-        self.score_calibration = UNCALIBRATED
-        self.early_exits = EarlyExits((6,))
+        super().__init__(SPEC)
+        self.step, self.frame = step, -1
         self.unseen, self.unmatched = unseen or {}, unmatched or {}
 
     def extract(self, image, mask=None):
@@ -60,10 +58,6 @@ class SeeingBackend:
         without = {row for frame in (first, second) for row in (*self.unseen.get(frame, ()), *self.unmatched.get(frame, ()))}
         indices = np.array([-1 if row in without else row for row in range(K)], np.int32)
         return Matches(indices, np.where(indices >= 0, np.float32(0.9), np.float32(0)), 9)
-
-    def cancel(self): ...
-
-    def close(self): ...
 
 
 def matcher(unseen=None, unmatched=None, step: int = 3, **changes) -> FrameMatcher:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from support.bags import IMAGE, database, serialised_images, storage_file, write_messages
 from support.full_disks import room_for
+from support.image_recordings import image_folder
 
 from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_ros.core.cameras import Intrinsics, camera_info_topic
@@ -40,12 +41,9 @@ def trajectory(count: int = 5) -> Trajectory:
     return Trajectory(stamps, poses_from(rng.normal(size=(count, 3)), rng.normal(size=(count, 4))))
 
 
-def make_folder(path: Path, count: int = 3) -> Path:
-    (path / 'images').mkdir(parents=True)
-    for number, (_, image) in enumerate(images(count)):
-        cv2.imwrite(str(path / 'images' / f'{number + 8}.png'), image)  # 8, 9, 10: no zeros in front
-    (path / 'timestamps.txt').write_text(''.join(f'1700000000.{number}00000001\n' for number in range(count)))
-    return path
+def make_folder(path: Path) -> Path:
+    """Files are 8, 9, 10: without zeros in front."""
+    return image_folder(path, [image for _, image in images(3)], [f'1700000000.{number}00000001' for number in range(3)], first=8)
 
 
 @pytest.mark.parametrize('storage', ['sqlite3', 'mcap'])
@@ -83,8 +81,7 @@ def test_round_trip(tmp_path: Path, storage: str, version: int, color: bool) -> 
 @pytest.mark.parametrize('storage', ['sqlite3', 'mcap'])
 def test_single_file_and_directory_without_metadata(tmp_path: Path, storage: str) -> None:
     write_bag(tmp_path / 'bag', images(), storage=storage)
-    file = next(file for file in (tmp_path / 'bag').iterdir() if file.suffix in ('.db3', '.mcap'))
-    assert len(list(open_recording(file).frames())) == 5
+    assert len(list(open_recording(storage_file(tmp_path / 'bag')).frames())) == 5
     (tmp_path / 'bag' / 'metadata.yaml').unlink()  # as a recorder leaves it that was killed
     recording = open_recording(tmp_path / 'bag')
     assert len(list(recording.frames())) == 5
@@ -94,21 +91,12 @@ def test_single_file_and_directory_without_metadata(tmp_path: Path, storage: str
 
 @pytest.mark.parametrize('mode', ['file', 'message', 'storage'])
 def test_zstd(tmp_path: Path, mode: str) -> None:
-    from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
-    from rosbags.typesys import Stores, get_typestore
     write_bag(tmp_path / 'plain', images(), CAMERA)
-    plain = open_recording(tmp_path / 'plain')
-    plugin = StoragePlugin.MCAP if mode == 'storage' else StoragePlugin.SQLITE3
-    writer = Writer(tmp_path / 'zstd', version=9, storage_plugin=plugin)
-    writer.set_compression(CompressionMode[mode.upper()], CompressionFormat.ZSTD)
-    with writer:
-        connection = writer.add_connection('/cam', 'sensor_msgs/msg/Image', typestore=get_typestore(Stores.ROS2_HUMBLE))
-        for frame in plain.frames():
-            writer.write(connection, frame.received_ns, frame.raw or b'')
-    assert [frame.raw for frame in open_recording(tmp_path / 'zstd').frames()] == [frame.raw for frame in plain.frames()]
+    plain = serialised_images(tmp_path / 'plain')
+    bag = write_messages(tmp_path / 'zstd', {'/cam': (IMAGE, plain)}, 'mcap' if mode == 'storage' else 'sqlite3', mode)
+    assert serialised_images(bag) == plain
     if mode == 'message':  # the single file does not say so: each message does
-        assert [frame.raw for frame in open_recording(tmp_path / 'zstd' / 'zstd.db3').frames()] == [
-            frame.raw for frame in plain.frames()]
+        assert serialised_images(bag / 'zstd.db3') == plain
 
 
 @pytest.mark.parametrize('kind', ['jpeg', 'png'])
@@ -132,15 +120,9 @@ def test_stamps_that_step_back_keep_their_order(tmp_path: Path) -> None:
 
 
 def test_choice_of_topic(tmp_path: Path) -> None:
-    from rosbags.rosbag2 import Writer
-    from rosbags.typesys import Stores, get_typestore
     write_bag(tmp_path / 'one', images(), CAMERA, trajectory())
-    raws = [frame.raw or b'' for frame in open_recording(tmp_path / 'one').frames()]
-    with Writer(tmp_path / 'two', version=9) as writer:
-        for number, topic in enumerate(['/left/image', '/right/image']):
-            connection = writer.add_connection(topic, 'sensor_msgs/msg/Image', typestore=get_typestore(Stores.ROS2_HUMBLE))
-            for raw in raws[number:]:
-                writer.write(connection, START, raw)
+    messages = serialised_images(tmp_path / 'one')
+    write_messages(tmp_path / 'two', {'/left/image': (IMAGE, messages), '/right/image': (IMAGE, messages[1:])})
     with pytest.raises(BagError, match=r'2 image topics.*/left/image \(sensor_msgs/msg/Image, 5 messages\); /right/image \(.*4'):
         open_recording(tmp_path / 'two')
     assert len(open_recording(tmp_path / 'two', '/right/image')) == 4
@@ -153,10 +135,7 @@ def test_choice_of_topic(tmp_path: Path) -> None:
 
 
 def test_bag_without_images(tmp_path: Path) -> None:
-    from rosbags.rosbag2 import Writer
-    from rosbags.typesys import Stores, get_typestore
-    with Writer(tmp_path / 'bag', version=9) as writer:
-        writer.add_connection('/camera/image_raw', 'sensor_msgs/msg/Image', typestore=get_typestore(Stores.ROS2_HUMBLE))
+    write_messages(tmp_path / 'bag', {'/camera/image_raw': (IMAGE, [])})
     with pytest.raises(BagError, match=r'holds no images.*/camera/image_raw \(sensor_msgs/msg/Image, 0 messages\)'):
         open_recording(tmp_path / 'bag')
     with pytest.raises(BagError, match='no message on /camera/image_raw'):
@@ -167,7 +146,7 @@ def test_bag_without_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize('share', [0.0, 0.3, 0.7, 0.98])
 def test_truncated_bag(tmp_path: Path, storage: str, share: float) -> None:
     write_bag(tmp_path / 'bag', images(200), storage=storage)
-    file = next(file for file in (tmp_path / 'bag').iterdir() if file.suffix in ('.db3', '.mcap'))
+    file = storage_file(tmp_path / 'bag')
     data = file.read_bytes()
     file.write_bytes(data[:int(len(data) * share)])
     with pytest.raises(BagError, match=str(file.parent)):
@@ -176,19 +155,17 @@ def test_truncated_bag(tmp_path: Path, storage: str, share: float) -> None:
 
 def test_messages_missing_or_damaged(tmp_path: Path) -> None:
     write_bag(tmp_path / 'bag', images())
-    with sqlite3.connect(tmp_path / 'bag' / 'bag.db3') as database:
-        database.execute('DELETE FROM messages WHERE id = 5')
-        database.execute("UPDATE messages SET data = substr(data, 1, 200) WHERE id = 4")
-        database.execute("UPDATE messages SET data = x'0102' WHERE id = 3")
-    database.close()
+    with database(tmp_path / 'bag') as tables:
+        tables.execute('DELETE FROM messages WHERE id = 5')
+        tables.execute("UPDATE messages SET data = substr(data, 1, 200) WHERE id = 4")
+        tables.execute("UPDATE messages SET data = x'0102' WHERE id = 3")
     frames = open_recording(tmp_path / 'bag').frames()
     next(frames).load()
     next(frames)
     with pytest.raises(BagError, match='message 3 of /camera/image_raw is 2 bytes'):
         next(frames)
-    with sqlite3.connect(tmp_path / 'bag' / 'bag.db3') as database:
-        database.execute('DELETE FROM messages WHERE id = 3')
-    database.close()
+    with database(tmp_path / 'bag') as tables:
+        tables.execute('DELETE FROM messages WHERE id = 3')
     frames = open_recording(tmp_path / 'bag').frames()
     cut = [next(frames) for _ in range(3)][2]
     with pytest.raises(BagError, match=r'message 3 of /camera/image_raw \(200 bytes\) is no sensor_msgs/msg/Image'):
@@ -224,14 +201,13 @@ def test_rectified_images_have_the_projection_of_camera_info(tmp_path: Path) -> 
                        ('/cam/image_raw', K.tolist(), CAMERA.d), ('/rectangle/image', K.tolist(), CAMERA.d)):
         path = tmp_path / name.replace('/', '_')
         write_bag(path, images(2), CAMERA, image_topic=name)
-        with sqlite3.connect(path / f'{path.name}.db3') as database:
-            ((number, raw),) = database.execute('SELECT m.id, m.data FROM messages m JOIN topics t ON t.id = m.topic_id '
-                                                "WHERE t.type LIKE '%CameraInfo' ORDER BY m.id LIMIT 1").fetchall()
+        with database(path) as tables:
+            ((number, raw),) = tables.execute('SELECT m.id, m.data FROM messages m JOIN topics t ON t.id = m.topic_id '
+                                              "WHERE t.type LIKE '%CameraInfo' ORDER BY m.id LIMIT 1").fetchall()
             p = np.hstack([K, np.zeros((3, 1))]).tobytes()
             assert raw.count(p) == 1
             other = np.array([[90.0, 0, 19, 0], [0, 91, 14, 0], [0, 0, 1, 0]]).tobytes()
-            database.execute('UPDATE messages SET data = ? WHERE id = ?', (raw.replace(p, other), number))
-        database.close()
+            tables.execute('UPDATE messages SET data = ? WHERE id = ?', (raw.replace(p, other), number))
         camera = open_recording(path).intrinsics
         assert camera is not None
         assert camera.k.tolist() == k

@@ -11,12 +11,13 @@ import subprocess
 import sys
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
 import yaml
+from support.bags import IMAGE, database, mcap, mcap_message, storage_file, write_messages
 from support.compression import zstd
 from support.full_disks import room_for
+from support.image_recordings import image_folder
 from support.transport_bags import bag
 
 from lightglue_trt_ros.datasets import bag_storage
@@ -39,7 +40,7 @@ def part(path: Path, numbers: list[int], storage: str = 'mcap') -> Path:
     """The only file of a bag with frames of these numbers, received at as many seconds, moved to `path`."""
     bag = path.with_name(f'of_{path.name}')
     write_bag(bag, [(10**9 * number, image(number)) for number in numbers], storage=storage)
-    shutil.move(next(bag.glob(f'*.{ENDINGS[storage]}')), path)
+    shutil.move(storage_file(bag), path)
     shutil.rmtree(bag)
     return path
 
@@ -47,7 +48,7 @@ def part(path: Path, numbers: list[int], storage: str = 'mcap') -> Path:
 def split_bag(path: Path, storage: str = 'mcap', named: tuple[str, ...] = ('rec_0', 'rec_1', 'rec_2')) -> Path:
     """Frames 1 to 6 in three parts, with the metadata.yaml of all."""
     write_bag(path, [(10**9 * number, image(number)) for number in range(1, 7)], storage=storage)
-    next(path.glob(f'*.{ENDINGS[storage]}')).unlink()
+    storage_file(path).unlink()
     for number in range(3):
         part(path / f'rec_{number}.{ENDINGS[storage]}', [2 * number + 1, 2 * number + 2], storage)
     content = yaml.safe_load((path / 'metadata.yaml').read_text())
@@ -129,9 +130,8 @@ def test_a_write_ahead_log_that_is_absent_is_named(tmp_path: Path) -> None:
     for number in (0, 1):
         (tmp_path / 'bag' / f'rec_{number}.db3').unlink()
         part(tmp_path / 'bag' / f'rec_{number}.db3', [number + 1], 'sqlite3')
-    with sqlite3.connect(tmp_path / 'bag' / 'rec_2.db3') as database:
-        database.execute('DELETE FROM messages WHERE id > 2')
-    database.close()
+    with database(tmp_path / 'bag' / 'rec_2.db3') as tables:
+        tables.execute('DELETE FROM messages WHERE id > 2')
     assert [line for line in losses(tmp_path / 'bag') if 'rec_2.db3-wal, which is absent: copy it there' in line]
 
 
@@ -265,18 +265,11 @@ def test_parts_come_in_order_of_time(tmp_path: Path, storage: str) -> None:
 @pytest.mark.parametrize('compressed', [False, True])
 def test_messages_of_mcap_come_in_order_of_time(tmp_path: Path, compressed: bool) -> None:
     """Chunks overlap and are out of order, and the channel is named in the chunk that was written first."""
-    from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
-    from rosbags.typesys import Stores, get_typestore
     order = [9, 7, 8, 1, 2, 4, 3, 5, 6]
     write_bag(tmp_path / 'plain', [(10**9 * number, np.full((600, 800), number, np.uint8)) for number in order])
-    raws = {frame.stamp_ns: frame.raw for frame in open_recording(tmp_path / 'plain').frames()}
-    writer = Writer(tmp_path / 'bag', version=9, storage_plugin=StoragePlugin.MCAP)
-    if compressed:
-        writer.set_compression(CompressionMode.STORAGE, CompressionFormat.ZSTD)
-    with writer:
-        connection = writer.add_connection('/cam', 'sensor_msgs/msg/Image', typestore=get_typestore(Stores.ROS2_HUMBLE))
-        for number in order:
-            writer.write(connection, 10**9 * number, raws[10**9 * number] or b'')
+    messages = [(frame.stamp_ns, frame.raw) for frame in open_recording(tmp_path / 'plain').frames()]
+    messages.sort(key=lambda message: order.index(message[0] // 10**9))
+    write_messages(tmp_path / 'bag', {'/cam': (IMAGE, messages)}, 'mcap', 'storage' if compressed else '')
     file = tmp_path / 'bag' / 'bag.mcap'
     assert numbers_in(file) == sorted(order)
     data = file.read_bytes()
@@ -288,9 +281,8 @@ def test_messages_of_mcap_come_in_order_of_time(tmp_path: Path, compressed: bool
 
 def test_messages_of_sqlite_come_in_order_of_time(tmp_path: Path) -> None:
     file = part(tmp_path / 'rec_0.db3', [1, 2, 3, 4, 5, 6], 'sqlite3')
-    with sqlite3.connect(file) as database:
-        database.execute('UPDATE messages SET timestamp = 7000000000 - timestamp WHERE timestamp <= 3000000000')
-    database.close()
+    with database(file) as tables:
+        tables.execute('UPDATE messages SET timestamp = 7000000000 - timestamp WHERE timestamp <= 3000000000')
     frames = list(open_recording(file).frames())
     assert [frame.received_ns // 10**9 for frame in frames] == [4, 4, 5, 5, 6, 6]
     assert [int(frame.load().data[0]) for frame in frames] == [3, 4, 2, 5, 1, 6], 'equal times come as recorded'
@@ -302,13 +294,9 @@ def test_files_of_other_systems_are_passed_over(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b'\x00\x05\x16\x07 x')
     (tmp_path / '__MACOSX').mkdir()
     assert numbers_in(tmp_path) == [1, 2]
-    folder = tmp_path / 'folder'
-    (folder / 'images').mkdir(parents=True)
-    for number in (1, 2):
-        cv2.imwrite(str(folder / 'images' / f'{number}.png'), image(number))
-        (folder / 'images' / f'._{number}.png').write_bytes(b'\x00\x05\x16\x07')
-    (folder / 'images' / 'Thumbs.db').write_bytes(b'x')
-    (folder / 'timestamps.txt').write_text('1\n2\n')
+    folder = image_folder(tmp_path / 'folder', map(image, (1, 2)))
+    for name in ('._0.png', '._1.png', 'Thumbs.db'):
+        (folder / 'images' / name).write_bytes(b'\x00\x05\x16\x07')
     assert numbers_in(folder) == [1, 2]
 
 
@@ -335,18 +323,7 @@ def test_the_command_that_converts_bags_of_ros_1_is_right() -> None:
     ('ros1', 'sensor_msgs/Image', r'messages of ROS 1 .*rosbags-convert'),
     ('protobuf', 'foxglove.RawImage', r'messages in protobuf .*cdr is needed.*ros2 bag record')])
 def test_messages_of_other_encodings_are_named(tmp_path: Path, encoding: str, kind: str, words: str) -> None:
-    def text(value: str) -> bytes:
-        return struct.pack('<I', len(value)) + value.encode()
-
-    def record(code: int, body: bytes) -> bytes:
-        return struct.pack('<BQ', code, len(body)) + body
-
-    magic = b'\x89MCAP0\r\n'
-    schema = record(3, struct.pack('<H', 1) + text(kind) + text(f'{encoding}msg') + struct.pack('<I', 0))
-    channel = record(4, struct.pack('<HH', 1, 1) + text('/camera/image_raw') + text(encoding) + struct.pack('<I', 0))
-    message = record(5, struct.pack('<HIQQ', 1, 0, 1, 1) + b'data')
-    (tmp_path / 'a.mcap').write_bytes(magic + record(1, text('') + text('')) + schema + channel + message
-                                      + record(15, struct.pack('<I', 0)) + record(2, bytes(20)) + magic)
+    (tmp_path / 'a.mcap').write_bytes(mcap(mcap_message(b'data'), kind=kind, encoding=encoding))
     with pytest.raises(BagError, match=words):
         open_recording(tmp_path / 'a.mcap')
 

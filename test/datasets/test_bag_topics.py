@@ -9,8 +9,9 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from support.bags import COMPRESSED, IMAGE, write_messages
 from support.compression import zstd
-from support.transport_bags import COMPRESSED, IMAGE, bag, packed
+from support.transport_bags import bag, packed
 
 from lightglue_trt_ros.core.depth import depth_pixels
 from lightglue_trt_ros.core.drawing import draw_matches, is_drawing
@@ -161,14 +162,7 @@ def test_pictures_of_the_matcher_are_never_images_of_a_camera(tmp_path: Path) ->
 
 
 def test_images_in_packets_of_a_video_are_named(tmp_path: Path) -> None:
-    from rosbags.rosbag2 import Writer
-    from rosbags.typesys import Stores, get_types_from_msg, get_typestore
-    store = get_typestore(Stores.ROS2_HUMBLE)
-    store.register(get_types_from_msg('uint8[] data', 'theora_image_transport/msg/Packet'))
-    kind = 'theora_image_transport/msg/Packet'
-    with Writer(tmp_path / 'bag', version=9) as writer:
-        connection = writer.add_connection('/camera/image_raw/theora', kind, typestore=store)
-        writer.write(connection, 1, store.serialize_cdr(store.types[kind](np.zeros(3, np.uint8)), kind))
+    write_messages(tmp_path / 'bag', {'/camera/image_raw/theora': ('theora_image_transport/msg/Packet', [(1, bytes(12))])})
     with pytest.raises(BagError, match=r'packets of a video only, /camera/image_raw/theora .*: play it, and record what comes out'):
         open_recording(tmp_path / 'bag')
 

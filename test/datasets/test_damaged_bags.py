@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import sqlite3
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support.bags import IMAGE, database, serialised_images, storage_file, write_messages
 
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.datasets.bag import BagRecording, open_recording
@@ -33,7 +33,7 @@ def write(path: Path, storage: str) -> Path:
     truth = Trajectory(np.array(stamps, np.int64), np.tile(np.eye(4), (COUNT, 1, 1)))
     camera = Intrinsics(160, 120, K, 'plumb_bob', np.zeros(5))
     write_bag(path, ((stamp, image(number)) for number, stamp in enumerate(stamps)), camera, truth, storage=storage)
-    return next(file for file in path.iterdir() if file.suffix in ('.db3', '.mcap'))
+    return storage_file(path)
 
 
 def read(path: Path, topic: str | None = None) -> tuple[list[int], list[str]]:
@@ -111,13 +111,12 @@ def test_parts_without_metadata(tmp_path: Path, storage: str) -> None:
 
 def test_messages_that_are_none(tmp_path: Path) -> None:
     write(tmp_path / 'bag', 'sqlite3')
-    with sqlite3.connect(tmp_path / 'bag' / 'bag.db3') as database:
-        (topic,) = database.execute("SELECT id FROM topics WHERE name = '/camera/image_raw'").fetchone()
-        ids = [row[0] for row in database.execute('SELECT id FROM messages WHERE topic_id = ? ORDER BY id', (topic,))]
-        database.execute("UPDATE messages SET data = x'0102' WHERE id = ?", (ids[7],))
-        database.execute("UPDATE messages SET data = x'' WHERE id = ?", (ids[30],))
-        database.execute('DELETE FROM messages WHERE id = ?', (ids[-1],))
-    database.close()
+    with database(tmp_path / 'bag') as tables:
+        (topic,) = tables.execute("SELECT id FROM topics WHERE name = '/camera/image_raw'").fetchone()
+        ids = [row[0] for row in tables.execute('SELECT id FROM messages WHERE topic_id = ? ORDER BY id', (topic,))]
+        tables.execute("UPDATE messages SET data = x'0102' WHERE id = ?", (ids[7],))
+        tables.execute("UPDATE messages SET data = x'' WHERE id = ?", (ids[30],))
+        tables.execute('DELETE FROM messages WHERE id = ?', (ids[-1],))
     numbers, told = read(tmp_path / 'bag')
     assert numbers == [number for number in range(COUNT - 1) if number not in (7, 30)]
     assert len(told) == 2
@@ -147,15 +146,8 @@ def test_a_page_that_is_gone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize('mode', ['message', 'storage'])
 def test_compressed_and_broken_off(tmp_path: Path, mode: str) -> None:
-    from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
-    from rosbags.typesys import Stores, get_typestore
     write(tmp_path / 'plain', 'sqlite3')
-    writer = Writer(tmp_path / 'zstd', version=9, storage_plugin=StoragePlugin.MCAP)
-    writer.set_compression(CompressionMode[mode.upper()], CompressionFormat.ZSTD)
-    with writer:
-        connection = writer.add_connection('/cam', 'sensor_msgs/msg/Image', typestore=get_typestore(Stores.ROS2_HUMBLE))
-        for frame in open_recording(tmp_path / 'plain').frames():
-            writer.write(connection, frame.received_ns, frame.raw or b'')
+    write_messages(tmp_path / 'zstd', {'/cam': (IMAGE, serialised_images(tmp_path / 'plain'))}, 'mcap', mode)
     file = tmp_path / 'zstd' / 'zstd.mcap'
     assert read(tmp_path / 'zstd') == (list(range(COUNT)), [])
     file.write_bytes(file.read_bytes()[:file.stat().st_size * 97 // 100])
@@ -168,16 +160,8 @@ def test_compressed_and_broken_off(tmp_path: Path, mode: str) -> None:
 
 def test_a_chunk_that_is_broken(tmp_path: Path) -> None:
     """The index is whole: what stands before the chunk comes through it, and once."""
-    from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
-    from rosbags.typesys import Stores, get_typestore
-    frames = [(10**9 + number * 10**8, image(number)) for number in range(180)]
-    write_bag(tmp_path / 'plain', frames)
-    writer = Writer(tmp_path / 'zstd', version=9, storage_plugin=StoragePlugin.MCAP)
-    writer.set_compression(CompressionMode.STORAGE, CompressionFormat.ZSTD)
-    with writer:
-        connection = writer.add_connection('/cam', 'sensor_msgs/msg/Image', typestore=get_typestore(Stores.ROS2_HUMBLE))
-        for frame in open_recording(tmp_path / 'plain').frames():
-            writer.write(connection, frame.received_ns, frame.raw or b'')
+    write_bag(tmp_path / 'plain', [(10**9 + number * 10**8, image(number)) for number in range(180)])
+    write_messages(tmp_path / 'zstd', {'/cam': (IMAGE, serialised_images(tmp_path / 'plain'))}, 'mcap', 'storage')
     file = tmp_path / 'zstd' / 'zstd.mcap'
     data = bytearray(file.read_bytes())
     magic = b'\x28\xb5\x2f\xfd'
@@ -207,9 +191,8 @@ def test_nothing_is_left(tmp_path: Path) -> None:
 
 def test_losses_are_told_when_the_reader_stops(tmp_path: Path) -> None:
     write(tmp_path / 'bag', 'sqlite3')
-    with sqlite3.connect(tmp_path / 'bag' / 'bag.db3') as database:
-        database.execute("UPDATE messages SET data = x'0102' WHERE id = (SELECT min(id) FROM messages WHERE length(data) > 15000)")
-    database.close()
+    with database(tmp_path / 'bag') as tables:
+        tables.execute("UPDATE messages SET data = x'0102' WHERE id = (SELECT min(id) FROM messages WHERE length(data) > 15000)")
     told: list[str] = []
     frames = readable_frames(open_recording(tmp_path / 'bag'), told.append)
     next(frames)

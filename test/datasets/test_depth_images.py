@@ -19,10 +19,8 @@ from lightglue_trt_ros.datasets.sequence import holds_depth
 from lightglue_trt_ros.utils.errors import BagError
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
+from support.image_recordings import image_folder, pinhole
 from support.transport_bags import bag as transport_bag
-
-CALIB = 'model: pinhole\nwidth: 40\nheight: 30\nfx: 50\nfy: 50\ncx: 20\ncy: 15\ndist: []\n'
-IMAGE, COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
 
 
 def image(number: int) -> np.ndarray:
@@ -36,13 +34,8 @@ def depth(number: int) -> np.ndarray:
 
 
 def images_folder(path: Path, count: int = 3) -> Path:
-    for name, make in (('images', image), ('depth', depth)):
-        (path / name).mkdir(parents=True)
-        for number in range(count):
-            assert cv2.imwrite(str(path / name / f'{number + 8}.png'), make(number))  # 8, 9, 10: no zeros in front
-    (path / 'timestamps.txt').write_text('1.0\n1.1\n1.2\n')
-    (path / 'calib.yaml').write_text(CALIB)
-    return path
+    """Files are 8, 9, 10: without zeros in front."""
+    return image_folder(path, map(image, range(count)), calibration=pinhole(40, 30, 50), first=8, depth=map(depth, range(count)))
 
 
 def tum_folder(path: Path) -> Path:
@@ -149,24 +142,14 @@ def test_a_bag_of_a_folder_has_its_depth(tmp_path: Path, capsys: pytest.CaptureF
 
 def bag(path: Path, topics: dict[str, tuple[str, str]]) -> Path:
     """A bag with three messages on each topic, which has a frame_id and an encoding."""
-    from rosbags.rosbag2 import Writer
-    from rosbags.typesys import Stores, get_typestore
-    store = get_typestore(Stores.ROS2_HUMBLE)
-    header, time = store.types['std_msgs/msg/Header'], store.types['builtin_interfaces/msg/Time']
-    with Writer(path, version=9) as writer:
-        for name, (frame_id, encoding) in topics.items():
-            kind = COMPRESSED if 'compressed' in name else IMAGE
-            connection = writer.add_connection(name, kind, typestore=store)
-            for number in range(3):
-                made = header(time(1 + number, 0), frame_id)
-                if kind == COMPRESSED:
-                    png = cv2.imencode('.png', depth(number))[1].reshape(-1)
-                    message = store.types[kind](made, f'{encoding}; compressedDepth png', np.r_[np.zeros(12, np.uint8), png])
-                else:
-                    pixels = image(number) if encoding == 'mono8' else depth(number)
-                    message = store.types[kind](made, 30, 40, encoding, 0, 40 * pixels.itemsize, pixels.view(np.uint8).reshape(-1))
-                writer.write(connection, (1 + number) * 10**9, store.serialize_cdr(message, kind))
-    return path
+    def message(topic: str, encoding: str, number: int) -> tuple[str, Any]:
+        if 'compressed' in topic:
+            return f'{encoding}; compressedDepth png', bytes(12) + cv2.imencode('.png', depth(number))[1].tobytes()
+        return encoding, image(number) if encoding == 'mono8' else depth(number)
+
+    return transport_bag(path, {topic: [message(topic, encoding, number) for number in range(3)]
+                                for topic, (_, encoding) in topics.items()},
+                         {topic: frame_id for topic, (frame_id, _) in topics.items()})
 
 
 REALSENSE = {'/camera/camera/color/image_raw': ('color_optical', 'mono8'),

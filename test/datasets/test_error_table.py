@@ -6,11 +6,8 @@ import ast
 import gzip
 import re
 import shutil
-import sqlite3
-import struct
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,8 @@ import pytest
 import yaml
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
+from support import bags
+from support.bags import IMAGE, TRANSFORM, database, mcap, mcap_chunk, mcap_message, storage_file, write_messages
 from support.camera_info_bags import ZERO, Images, camera_bag
 from support.compression import zstd
 from support.full_disks import room_for
@@ -57,7 +56,6 @@ ORB = {'Camera.fx': 20, 'Camera.fy': 20, 'Camera.cx': 8, 'Camera.cy': 6, 'Camera
 EYE = np.eye(4).ravel().tolist()
 TUM = '{} 0 0 0 0 0 0 1\n'
 KITTI = '1 0 0 0 0 1 0 0 0 0 1 0\n'
-MAGIC = b'\x89MCAP0\r\n'
 LIMIT = f'or raise {UNPACKED_VARIABLE}'
 
 
@@ -76,8 +74,8 @@ def written(path: Path, **given: Any) -> Path:
 
 def with_two_rows(path: Path) -> Path:
     """A database of which two messages of four are gone."""
-    with closing(sqlite3.connect(next(written(path, storage='sqlite3').glob('*.db3')))) as database, database:
-        database.execute('DELETE FROM messages WHERE id > 2')
+    with database(written(path, storage='sqlite3')) as tables:
+        tables.execute('DELETE FROM messages WHERE id > 2')
     return path
 
 
@@ -87,54 +85,28 @@ def frames(path: Path, topic: str | None = None) -> list[Any]:
 
 def message(path: Path, kind: str, data: bytes, topic: str) -> Path:
     """A bag with one message of these bytes."""
-    from rosbags.rosbag2 import Writer
-    from rosbags.typesys import Stores, get_types_from_msg, get_typestore
-    store = get_typestore(Stores.ROS2_HUMBLE)
-    if kind not in store.types:
-        store.register(get_types_from_msg('uint8[] data', kind))
-    with Writer(path, version=9) as writer:
-        writer.write(writer.add_connection(topic, kind, typestore=store), 1, data)
-    return path
+    return write_messages(path, {topic: (kind, [(1, data)])})
 
 
 def image(path: Path, data: bytes) -> Path:
-    return message(path, 'sensor_msgs/msg/Image', data, '/cam')
+    return message(path, IMAGE, data, '/cam')
 
 
-def mcap(path: Path, encoding: str = 'cdr', data: bytes = b'data', compression: str = '') -> Path:
-    """A file with a message of an encoding; with `compression` in a chunk."""
-    def record(kind: int, body: bytes) -> bytes:
-        return struct.pack('<BQ', kind, len(body)) + body
-
-    def text(value: str) -> bytes:
-        return struct.pack('<I', len(value)) + value.encode()
-
-    schema = record(3, struct.pack('<H', 1) + text('sensor_msgs/msg/Image') + text('ros2msg') + text(''))
-    channel = record(4, struct.pack('<HH', 1, 1) + text('/cam') + text(encoding) + struct.pack('<I', 0))
-    body = record(5, struct.pack('<HIQQ', 1, 0, 1, 1) + data)
-    if compression:
-        inside = zstd(body)
-        body = record(6, struct.pack('<QQQI', 1, 1, len(body), 0) + text(compression) + struct.pack('<Q', len(inside)) + inside)
-    return file(path, MAGIC + record(1, text('') + text('')) + schema + channel + body + record(15, bytes(4))
-                + record(2, bytes(20)) + MAGIC)
+def of_one_message(path: Path, encoding: str = 'cdr', data: bytes = b'data', chunk: bool = False) -> Path:
+    """An mcap with a message of an encoding, by itself or in a chunk."""
+    record = mcap_message(data)
+    return file(path, mcap(mcap_chunk(zstd(record), len(record)) if chunk else record, encoding=encoding))
 
 
 def cut_off(path: Path) -> Path:
-    whole = next(written(path).glob('*.mcap'))
+    whole = storage_file(written(path))
     whole.write_bytes(whole.read_bytes()[:300])
     return path
 
 
 def chunked(path: Path) -> Path:
     """A bag with a chunk that is small as long as it is compressed."""
-    from rosbags.rosbag2 import CompressionFormat, CompressionMode, StoragePlugin, Writer
-    from rosbags.typesys import Stores, get_typestore
-    writer = Writer(path, version=9, storage_plugin=StoragePlugin.MCAP)
-    writer.set_compression(CompressionMode.STORAGE, CompressionFormat.ZSTD)
-    with writer:
-        connection = writer.add_connection('/cam', 'sensor_msgs/msg/Image', typestore=get_typestore(Stores.ROS2_HUMBLE))
-        writer.write(connection, 1, bytes(2 << 20))
-    return path
+    return write_messages(path, {'/cam': (IMAGE, [(1, bytes(2 << 20))])}, 'mcap', 'storage')
 
 
 def limited(action: Callable[[], Any]) -> Any:
@@ -178,7 +150,7 @@ def two_formats(path: Path) -> Path:
 
 
 def without_files(path: Path) -> Path:
-    next(written(path).glob('*.mcap')).unlink()
+    storage_file(written(path)).unlink()
     return path
 
 
@@ -216,26 +188,13 @@ def camera(at: Path, content: Any, name: str = 'c.yaml', rectified: bool = False
 
 def moving(path: Path, *children: str) -> Any:
     """A recording of images and a topic with poses of these frames; with none, of one pose that stays."""
-    from rosbags.rosbag2 import Writer
-    from rosbags.typesys import Stores, get_typestore
-    store, kind = get_typestore(Stores.ROS2_HUMBLE), 'geometry_msgs/msg/TransformStamped'
-    types = store.types
-
-    def header(number: int, frame: str) -> Any:
-        return types['std_msgs/msg/Header'](types['builtin_interfaces/msg/Time'](number, 0), frame)
-
-    with Writer(path, version=9) as writer:
-        pictures = writer.add_connection('/cam', 'sensor_msgs/msg/Image', typestore=store)
-        poses = writer.add_connection('/poses', kind, typestore=store)
-        for number in range(1, 4):
-            picture = types['sensor_msgs/msg/Image'](header(number, 'cam'), 12, 16, 'mono8', 0, 16, GRAY.reshape(-1))
-            writer.write(pictures, 10**9 * number, store.serialize_cdr(picture, 'sensor_msgs/msg/Image'))
-            for child in children:
-                place = types['geometry_msgs/msg/Transform'](types['geometry_msgs/msg/Vector3'](float(number), 0.0, 0.0),
-                                                             types['geometry_msgs/msg/Quaternion'](0.0, 0.0, 0.0, 1.0))
-                moved = types[kind](header(number, 'map'), child, place)
-                writer.write(poses, 10**9 * number, store.serialize_cdr(moved, kind))
-    return open_recording(path)
+    poses = []
+    for stamp in STAMPS[:3]:
+        pose = np.eye(4)
+        pose[0, 3] = stamp / 10**9
+        poses += [(stamp, bags.transform(stamp, 'map', child, pose)) for child in children]
+    images = [(stamp, bags.image(stamp, 'cam', GRAY)) for stamp in STAMPS[:3]]
+    return open_recording(write_messages(path, {'/cam': (IMAGE, images), '/poses': (TRANSFORM, poses)}))
 
 
 def in_small_room(action: Callable[[], Any]) -> Any:
@@ -276,9 +235,9 @@ BAGS: dict[str, tuple[Callable[[Path], Any], str]] = {
                   r'/b holds no images \(sensor_msgs/msg/Image or .*\). It holds: /chat \(std_msgs/msg/String, 1 messages\)'),
     'two cameras': (lambda at: open_recording(bag(at / 'b', {name: [('mono8', GRAY)] for name in ('/a/image', '/b/image')})),
                     r'/b holds 2 image topics, choose one \(--image-topic\), .*--right-topic. It holds: /a/image'),
-    'messages of ROS 1': (lambda at: open_recording(mcap(at / 'a.mcap', 'ros1')),
+    'messages of ROS 1': (lambda at: open_recording(of_one_message(at / 'a.mcap', 'ros1')),
                           r'a.mcap holds messages of ROS 1 \(/cam .*rosbags-convert --src'),
-    'other encoding': (lambda at: open_recording(mcap(at / 'a.mcap', 'protobuf')),
+    'other encoding': (lambda at: open_recording(of_one_message(at / 'a.mcap', 'protobuf')),
                        r'a.mcap holds messages in protobuf \(/cam .*cdr is needed, which ROS 2 writes: record the topics with'),
     'video': (lambda at: open_recording(message(at / 'b', 'theora_image_transport/msg/Packet', b'', '/cam/theora')),
               r'/b holds images in packets of a video only, /cam/theora .*: play it, and record'),
@@ -314,7 +273,7 @@ BAGS: dict[str, tuple[Callable[[Path], Any], str]] = {
                                     rf'a.mcap.zstd, \d+ bytes, becomes more than \d+ MiB: unpack it yourself \(zstd -d\), {LIMIT}'),
     'file that is no zstd': (lambda at: open_recording(file(at / 'a.mcap.zstd', b'nothing')),
                              r'cannot unpack .*a.mcap.zstd, 7 bytes: .* it is cut off, or no zstd: copy it again'),
-    'mcap that is cut off': (lambda at: frames(file(at / 'a.mcap', mcap(at / 'b.mcap').read_bytes()[:-60])),
+    'mcap that is cut off': (lambda at: frames(file(at / 'a.mcap', mcap(mcap_message(b'data'))[:-60])),
                              r'a.mcap is cut off: copy it again'),
     'mcap that is cut off, with metadata': (lambda at: frames(cut_off(at / 'b')), r'/b/b.mcap is cut off: copy it again'),
     'chunk that becomes too large, with metadata': (lambda at: limited(lambda: frames(chunked(at / 'b'))),
@@ -324,9 +283,9 @@ BAGS: dict[str, tuple[Callable[[Path], Any], str]] = {
     'ROS 1 under another name': (lambda at: open_recording(file(at / 'a.mcap', '#ROSBAG V2.0\n')),
                                  r'a.mcap does not begin as an mcap file, but as a ROS 1 bag: name it .bag, and convert it with'),
     'chunk that becomes too large': (lambda at: limited(lambda: frames(
-        mcap(at / 'a.mcap', data=bytes(2 << 20), compression='zstd'))),
+        of_one_message(at / 'a.mcap', data=bytes(2 << 20), chunk=True))),
                                      r'a.mcap: \d+ bytes of zstd become more than 1 MiB: raise LIGHTGLUE'),
-    'record that is too large': (lambda at: limited(lambda: frames(mcap(at / 'a.mcap', data=bytes(2 << 20)))),
+    'record that is too large': (lambda at: limited(lambda: frames(of_one_message(at / 'a.mcap', data=bytes(2 << 20)))),
                                  rf'a.mcap names a record of 2 MiB where 1 are allowed: it is damaged, {LIMIT}'),
     'without zstd': (lambda at: without(('compression.zstd', 'backports.zstd'), lambda: open_recording(
         file(at / 'a.mcap.zstd', b'\x28\xb5\x2f\xfd'))),

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.bags import IMAGE, TF, TRANSFORM, header, image, new, transform, write_messages
 
 from lightglue_trt_ros.core.types import Float64
 from lightglue_trt_ros.datasets.bag import open_recording
@@ -34,7 +35,6 @@ pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 SECOND = 10**9
 COUNT = 8
 ODOMETRY, POSE, COVARIANCE = 'nav_msgs/msg/Odometry', 'geometry_msgs/msg/PoseStamped', 'geometry_msgs/msg/PoseWithCovarianceStamped'
-TRANSFORM, TF = 'geometry_msgs/msg/TransformStamped', 'tf2_msgs/msg/TFMessage'
 OPTICAL = np.array([[0.0, 0, 1, 0.3], [-1, 0, 0, 0.02], [0, -1, 0, 0.1], [0, 0, 0, 1]])  # base (x forward) from an optical frame
 
 
@@ -52,63 +52,43 @@ def camera_poses(count: int = COUNT) -> Float64:
     return np.stack([pose(turn([0.2, 1, 0.1], 0.1 * k), [0.1 * k, 0.01 * k * k, 1.0]) for k in range(count)])
 
 
+def pose_message(kind: str, stamp: int, parent: str, child: str, matrix: Float64) -> Any:
+    if kind in (TF, TRANSFORM):
+        stamped = transform(stamp, parent, child, matrix)
+        return stamped if kind == TRANSFORM else new(TF, [stamped])
+    q = quaternions_from_rotations(matrix[None, :3, :3])[0]
+    body = new('geometry_msgs/msg/Pose', new('geometry_msgs/msg/Point', *matrix[:3, 3]), new('geometry_msgs/msg/Quaternion', *q))
+    if kind == POSE:
+        return new(POSE, header(stamp, parent), body)
+    known = new('geometry_msgs/msg/PoseWithCovariance', body, np.zeros(36))
+    if kind == COVARIANCE:
+        return new(COVARIANCE, header(stamp, parent), known)
+    zero = new('geometry_msgs/msg/Vector3', 0.0, 0.0, 0.0)
+    twist = new('geometry_msgs/msg/TwistWithCovariance', new('geometry_msgs/msg/Twist', zero, zero), np.zeros(36))
+    return new(ODOMETRY, header(stamp, parent), child, known, twist)
+
+
 class Bag:
     """Writes a bag with images in frame `cam` and any other message."""
 
     def __init__(self, path: Path) -> None:
-        from rosbags.typesys import Stores, get_typestore
-        self.path, self.store = path, get_typestore(Stores.ROS2_HUMBLE)
+        self.path = path
         self.topics: dict[str, tuple[str, list[tuple[int, Any]]]] = {}
-
-    def new(self, kind: str, *fields: Any) -> Any:
-        return self.store.types[kind](*fields)
-
-    def header(self, stamp: int, frame: str) -> Any:
-        return self.new('std_msgs/msg/Header', self.new('builtin_interfaces/msg/Time', stamp // SECOND, stamp % SECOND), frame)
-
-    def transform(self, stamp: int, parent: str, child: str, matrix: Float64) -> Any:
-        q = quaternions_from_rotations(matrix[None, :3, :3])[0]
-        return self.new(TRANSFORM, self.header(stamp, parent), child, self.new(
-            'geometry_msgs/msg/Transform', self.new('geometry_msgs/msg/Vector3', *matrix[:3, 3]),
-            self.new('geometry_msgs/msg/Quaternion', *q)))
-
-    def message(self, kind: str, stamp: int, parent: str, child: str, matrix: Float64) -> Any:
-        if kind in (TF, TRANSFORM):
-            transform = self.transform(stamp, parent, child, matrix)
-            return transform if kind == TRANSFORM else self.new(TF, [transform])
-        q = quaternions_from_rotations(matrix[None, :3, :3])[0]
-        body = self.new('geometry_msgs/msg/Pose', self.new('geometry_msgs/msg/Point', *matrix[:3, 3]),
-                        self.new('geometry_msgs/msg/Quaternion', *q))
-        if kind == POSE:
-            return self.new(POSE, self.header(stamp, parent), body)
-        known = self.new('geometry_msgs/msg/PoseWithCovariance', body, np.zeros(36))
-        if kind == COVARIANCE:
-            return self.new(COVARIANCE, self.header(stamp, parent), known)
-        zero = self.new('geometry_msgs/msg/Vector3', 0.0, 0.0, 0.0)
-        twist = self.new('geometry_msgs/msg/TwistWithCovariance', self.new('geometry_msgs/msg/Twist', zero, zero), np.zeros(36))
-        return self.new(ODOMETRY, self.header(stamp, parent), child, known, twist)
 
     def add(self, topic: str, kind: str, *messages: tuple[int, Any]) -> Bag:
         self.topics.setdefault(topic, (kind, []))[1].extend(messages)
         return self
 
     def poses(self, topic: str, kind: str, poses: Float64, parent: str = 'map', child: str = 'base_link') -> Bag:
-        return self.add(topic, kind, *((SECOND * (k + 1), self.message(kind, SECOND * (k + 1), parent, child, each))
+        return self.add(topic, kind, *((SECOND * (k + 1), pose_message(kind, SECOND * (k + 1), parent, child, each))
                                        for k, each in enumerate(poses)))
 
     def static(self, *edges: tuple[str, str, Float64]) -> Bag:
-        return self.add('/tf_static', TF, (1, self.new(TF, [self.transform(1, *edge) for edge in edges])))
+        return self.add('/tf_static', TF, (1, new(TF, [transform(1, *edge) for edge in edges])))
 
     def open(self) -> Recording:
-        from rosbags.rosbag2 import Writer
-        images = [(SECOND * (k + 1), self.new('sensor_msgs/msg/Image', self.header(SECOND * (k + 1), 'cam'), 4, 4, 'mono8', 0, 4,
-                                              np.zeros(16, np.uint8))) for k in range(COUNT)]
-        with Writer(self.path, version=9) as writer:
-            for topic, (kind, messages) in {'/image': ('sensor_msgs/msg/Image', images), **self.topics}.items():
-                connection = writer.add_connection(topic, kind, typestore=self.store)
-                for stamp, message in messages:
-                    writer.write(connection, stamp, self.store.serialize_cdr(message, kind))
-        return open_recording(self.path)
+        images = [(SECOND * (k + 1), image(SECOND * (k + 1), 'cam', np.zeros((4, 4), np.uint8))) for k in range(COUNT)]
+        return open_recording(write_messages(self.path, {'/image': (IMAGE, images), **self.topics}))
 
 
 @pytest.mark.parametrize('kind', [POSE, COVARIANCE])
@@ -269,7 +249,7 @@ def test_mounting_that_is_repeated_on_tf_places_the_camera(tmp_path: Path, kind:
     bag = Bag(tmp_path / 'bag')
     bag.poses('/odom' if kind == ODOMETRY else '/tf', kind, camera_poses(), 'odom', 'base_link')
     bag.poses('/tf', TF, camera_poses(), 'base_link', 'wheel')
-    bag.add('/tf', TF, *((stamp, bag.message(TF, stamp, 'base_link', 'cam', OPTICAL)) for stamp in range(1, SECOND, SECOND // 9)))
+    bag.add('/tf', TF, *((stamp, pose_message(TF, stamp, 'base_link', 'cam', OPTICAL)) for stamp in range(1, SECOND, SECOND // 9)))
     truth = load_ground_truth(bag.open(), topic='/odom' if kind == ODOMETRY else None)
     assert truth is not None
     assert np.abs(truth.poses - camera_poses() @ OPTICAL).max() < 1e-9
@@ -285,7 +265,7 @@ def test_transform_that_moves_or_comes_once_is_no_mounting(tmp_path: Path) -> No
 
 def test_poses_that_are_not_read_are_named(tmp_path: Path) -> None:
     bag, notes = Bag(tmp_path / 'bag'), list[str]()
-    bag.add('/slam/path', 'nav_msgs/msg/Path', (SECOND, bag.new('nav_msgs/msg/Path', bag.header(SECOND, 'map'), [])))
+    bag.add('/slam/path', 'nav_msgs/msg/Path', (SECOND, new('nav_msgs/msg/Path', header(SECOND, 'map'), [])))
     assert load_ground_truth(bag.open(), on_note=notes.append) is None
     assert re.search(r'/slam/path .*not read as ground truth; poses are read from .*PoseStamped.*--truth', notes[0])
 
@@ -431,11 +411,11 @@ def test_own_bag_with_truth(tmp_path: Path) -> None:
 def own_odometry(bag: Bag, topic: str, stamps: list[int], child: str = 'cam', angular: float = 0.0,
                  begins_m: float = 0.0) -> Bag:
     """Messages as the odometry node writes them: with the stamps of images, and the camera's velocity."""
-    zero, moving = (bag.new('geometry_msgs/msg/Vector3', 0.0, 0.0, value) for value in (angular, 0.9))
-    twist = bag.new('geometry_msgs/msg/TwistWithCovariance', bag.new('geometry_msgs/msg/Twist', moving, zero), np.zeros(36))
+    zero, moving = (new('geometry_msgs/msg/Vector3', 0.0, 0.0, value) for value in (angular, 0.9))
+    twist = new('geometry_msgs/msg/TwistWithCovariance', new('geometry_msgs/msg/Twist', moving, zero), np.zeros(36))
     messages = []
     for number, stamp in enumerate(stamps):
-        message = bag.message(ODOMETRY, stamp, 'odom', child, pose(OPTICAL[:3, :3], [begins_m + 0.1 * number, 0.0, 0.0]))
+        message = pose_message(ODOMETRY, stamp, 'odom', child, pose(OPTICAL[:3, :3], [begins_m + 0.1 * number, 0.0, 0.0]))
         message.twist = twist
         messages.append((stamp, message))
     return bag.add(topic, ODOMETRY, *messages)
@@ -472,7 +452,7 @@ def test_own_odometry_of_a_former_version_is_known_by_its_velocities(tmp_path: P
 def test_odometry_without_attitude_is_not_taken_for_the_own_one(tmp_path: Path, size: float) -> None:
     bag = own_odometry(Bag(tmp_path / 'bag'), '/vo', STAMPS, angular=0.2)
     for _, message in bag.topics['/vo'][1]:
-        message.pose.pose.orientation = bag.new('geometry_msgs/msg/Quaternion', size, size, size, size)
+        message.pose.pose.orientation = new('geometry_msgs/msg/Quaternion', size, size, size, size)
     opened = bag.open()
     (topic,) = (topic for topic in opened.topics if topic.name == '/vo')
     assert not OwnOdometry(opened).publishes(topic)
@@ -543,7 +523,7 @@ def full(bag: Bag, topic: str) -> Bag:
 def test_full_covariances_and_stamps_of_images_do_not_make_odometry_ours(tmp_path: Path) -> None:
     told: list[str] = []
     theirs = full(own_odometry(Bag(tmp_path / 'theirs'), '/vio/odom', STAMPS, 'base_link'), '/vio/odom')
-    theirs.add('/vio/path', 'nav_msgs/msg/Path', (SECOND, theirs.new('nav_msgs/msg/Path', theirs.header(SECOND, 'odom'), [])))
+    theirs.add('/vio/path', 'nav_msgs/msg/Path', (SECOND, new('nav_msgs/msg/Path', header(SECOND, 'odom'), [])))
     truth = load_ground_truth(theirs.static(('base_link', 'cam', OPTICAL)).open(), on_note=told.append)
     assert truth is not None
     assert '/vio/odom' in truth.source
@@ -569,9 +549,9 @@ def test_tf_of_base_frame_next_to_matches_is_no_ground_truth(tmp_path: Path) -> 
     def bag(name: str, fields: tuple[str, ...], first_m: float = 0.0) -> Bag:
         made, poses = Bag(tmp_path / name), moving.copy()
         poses[:, 0, 3] += first_m
-        columns = [made.new('sensor_msgs/msg/PointField', field, 4 * number, 7, 1) for number, field in enumerate(fields)]
-        clouds = [(stamp, made.new('sensor_msgs/msg/PointCloud2', made.header(stamp, 'cam'), 1, 0, columns, False, 4 * len(fields),
-                                   0, np.zeros(0, np.uint8), True)) for stamp in STAMPS]
+        columns = [new('sensor_msgs/msg/PointField', field, 4 * number, 7, 1) for number, field in enumerate(fields)]
+        clouds = [(stamp, new('sensor_msgs/msg/PointCloud2', header(stamp, 'cam'), 1, 0, columns, False, 4 * len(fields),
+                              0, np.zeros(0, np.uint8), True)) for stamp in STAMPS]
         made.poses('/tf', TF, poses, 'odom', 'base_link').static(('base_link', 'cam', OPTICAL))
         return made.add('/matcher/matches', 'sensor_msgs/msg/PointCloud2', *clouds)
 

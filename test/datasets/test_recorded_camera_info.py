@@ -11,6 +11,7 @@ import pytest
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
 from support.camera_info_bags import HEIGHT, WIDTH, ZERO, Images, Info, K, camera_bag, gray
+from support.image_recordings import pinhole
 
 from lightglue_trt_eval.options import EvaluationOptions
 from lightglue_trt_eval.predict.scene import open_scene
@@ -192,7 +193,7 @@ def test_a_right_camera_without_its_own_info_is_told_with_the_reason(tmp_path: P
 
 def test_a_camera_file_replaces_a_doubtful_info(tmp_path: Path) -> None:
     calib = tmp_path / 'calib.yaml'
-    calib.write_text(f'model: pinhole\nwidth: {WIDTH}\nheight: {HEIGHT}\nfx: 99\nfy: 99\ncx: 47\ncy: 35\ndist: []\n')
+    calib.write_text(pinhole(WIDTH, HEIGHT, 99))
     bag = camera_bag(tmp_path / 'bag', {'/left/image_raw': Images(frame_id='left'), '/left/camera_info': [Info(frame_id='right')]})
     facts, notes = scene_of(bag, EvaluationOptions(camera=calib))
     assert str(calib) in facts['calibration_source']

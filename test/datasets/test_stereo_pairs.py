@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 import pytest
+from support.image_recordings import image_folder, pinhole
 
 from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_ros.datasets.bag import open_recording, paired, right_of, stereo_recording
@@ -16,7 +17,7 @@ from lightglue_trt_ros.datasets.calibration_files import load_camera_in_body
 from lightglue_trt_ros.utils.errors import BagError
 
 LEFT_IN_BODY = np.array([[0.0, -1, 0, 0.5], [1, 0, 0, 0.25], [0, 0, 1, -0.125], [0, 0, 0, 1]])
-CALIB = 'model: pinhole\nwidth: 40\nheight: 30\nfx: 50\nfy: 50\ncx: 20\ncy: 15\ndist: []\n'
+CALIB = pinhole(40, 30, 50)
 
 
 def image(number: int) -> np.ndarray:
@@ -30,12 +31,7 @@ def write(folder: Path, first: int, count: int = 3, names: list[str] | None = No
 
 
 def images_folder(path: Path) -> Path:
-    write(path / 'images', 0)
-    write(path / 'images_right', 100)
-    (path / 'timestamps.txt').write_text('1.0\n1.1\n1.2\n')
-    (path / 'calib.yaml').write_text(CALIB)
-    (path / 'calib_right.yaml').write_text(CALIB + 'baseline_m: 0.25\n')
-    return path
+    return image_folder(path, map(image, range(3)), calibration=CALIB, baseline_m=0.25, images_right=map(image, range(100, 103)))
 
 
 def kitti(path: Path, camera: int) -> Path:
@@ -99,12 +95,10 @@ def test_what_is_no_stereo_recording_says_so(tmp_path):
     (path / 'calib_right.yaml').unlink()
     with pytest.raises(BagError, match='no calibration for /camera_right/image_raw'):
         stereo_recording(open_recording(path))
-    (path / 'images_right' / '000002.png').unlink()
+    (path / 'images_right' / '2.png').unlink()
     with pytest.raises(BagError, match='3 images and 2 right ones'):
         right_of(open_recording(path))
-    alone = tmp_path / 'two'
-    write(alone / 'images', 0)
-    (alone / 'timestamps.txt').write_text('1.0\n1.1\n1.2\n')
+    alone = image_folder(tmp_path / 'two', map(image, range(3)))
     assert right_of(open_recording(alone)) is None
     with pytest.raises(BagError, match='does not say which images are the right ones'):
         stereo_recording(open_recording(alone))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import pytest
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
 from support.camera_info_bags import HEIGHT, WIDTH, Images, Info, K, camera_bag, gray
+from support.image_recordings import image_folder
 
 from lightglue_trt_eval.cli.benchmark import main as benchmark
 from lightglue_trt_eval.cli.make_bag import main as make_bag
@@ -36,14 +38,6 @@ PICTURES = [gray(number) for number in range(3)]
 def deep(bits: int) -> list[np.ndarray]:
     """The pictures with `bits` of 16 filled; their low bits are not zero."""
     return [(picture.astype(np.uint16) << (bits - 8)) + (1 << (bits - 8)) // 2 for picture in PICTURES]
-
-
-def folder(path: Path, arrays: list[np.ndarray], suffix: str = '.png') -> Path:
-    (path / 'images').mkdir(parents=True)
-    for number, array in enumerate(arrays):
-        assert cv2.imwrite(str(path / 'images' / f'{number}{suffix}'), array)
-    (path / 'timestamps.txt').write_text(''.join(f'{number / 10}\n' for number in range(len(arrays))))
-    return path
 
 
 def netpbm(magic: str, maxval: int, samples: np.ndarray) -> bytes:
@@ -71,7 +65,7 @@ def notes_of(path: Path, **options: Any) -> list[str]:
 def test_image_bits_give_the_picture(tmp_path: Path, bits: int, kind: str) -> None:
     path = tmp_path / 'recording'
     if kind.startswith('.'):
-        folder(path, deep(bits), kind)
+        image_folder(path, deep(bits), suffix=kind)
     else:
         topic = '/camera/image_raw' + '/compressed' * (kind == 'compressed')
         camera_bag(path, {topic: Images(deep(bits), png=kind == 'compressed')})
@@ -90,7 +84,7 @@ def test_images_of_eight_bits_and_full_ones_are_never_dark(tmp_path: Path) -> No
     for number, arrays in enumerate((night, deep(16), [np.zeros((HEIGHT, WIDTH), np.uint16)] * 3)):
         bag = camera_bag(tmp_path / f'bag{number}', {'/camera/image_raw': Images(arrays)})
         assert notes_of(bag) == []
-        assert notes_of(folder(tmp_path / f'folder{number}', arrays)) == []
+        assert notes_of(image_folder(tmp_path / f'folder{number}', arrays)) == []
     one_bright = [*deep(12)[:2], deep(16)[0]]
     assert notes_of(camera_bag(tmp_path / 'bright', {'/camera/image_raw': Images(one_bright)})) == []
 
@@ -122,7 +116,7 @@ def test_the_maxval_of_a_netpbm_file_is_white(tmp_path: Path, magic: str, maxval
 
 
 def test_a_maxval_counts_before_image_bits(tmp_path: Path) -> None:
-    path = folder(tmp_path / 'folder', PICTURES)
+    path = image_folder(tmp_path / 'folder', PICTURES)
     for number, samples in enumerate(deep(12)):
         (path / 'images' / f'{number}.png').unlink()
         (path / 'images' / f'{number}.pgm').write_bytes(netpbm('P5', 4095, samples))
@@ -135,14 +129,14 @@ def test_a_maxval_counts_before_image_bits(tmp_path: Path) -> None:
 def test_colour_of_sixteen_bits_keeps_its_gray(tmp_path: Path) -> None:
     colour = np.dstack(PICTURES)
     for bits, shift in ((16, 8), (12, 4)):
-        path = folder(tmp_path / f'folder{bits}', [colour.astype(np.uint16) << shift] * 2)
+        path = image_folder(tmp_path / f'folder{bits}', [colour.astype(np.uint16) << shift] * 2)
         np.testing.assert_array_equal(grays(path, bits)[0], cv2.cvtColor(colour, cv2.COLOR_BGR2GRAY))
         recording = open_recording(path, image_bits=bits)
         np.testing.assert_array_equal(next(recording.images())[1], colour)  # type: ignore[attr-defined]
 
 
 def test_make_bag_writes_pictures_of_image_bits(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    path = folder(tmp_path / 'folder', deep(12))
+    path = image_folder(tmp_path / 'folder', deep(12))
     assert make_bag([str(path), str(tmp_path / 'dark')]) == 0
     assert 'give --image-bits 12' in ''.join(capfd.readouterr())
     assert make_bag([str(path), str(tmp_path / 'bag'), '--image-bits', '12']) == 0
@@ -155,9 +149,9 @@ def test_image_bits_are_those_of_right_images(tmp_path: Path) -> None:
     bag = camera_bag(tmp_path / 'bag', {'/left/image_raw': Images(deep(12)), '/right/image_raw': Images(deep(12))})
     left = open_recording(bag, '/left/image_raw', image_bits=12)
     assert left.other('/right/image_raw').bits == 12  # type: ignore[attr-defined]
-    path = folder(tmp_path / 'folder', deep(12))
+    path = image_folder(tmp_path / 'folder', deep(12))
     (path / 'images').rename(path / 'images_right')
-    right = open_recording(folder(path, deep(12)), image_bits=12).right
+    right = open_recording(image_folder(path, deep(12)), image_bits=12).right
     assert right is not None
     assert right.bits == 12
 
@@ -225,13 +219,13 @@ def test_depth_of_65535_is_unknown_and_noted(tmp_path: Path, make: Any) -> None:
     assert np.isnan(z).tolist() == [True, False]
 
 
-def test_make_bag_writes_depth_by_its_scale(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_make_bag_writes_depth_by_its_scale(tmp_path: Path, capfd: pytest.CaptureFixture[str],
+                                            usage_error: Callable[..., str]) -> None:
     path = tum(tmp_path / 'folder', WALL)
     assert make_bag([str(path), str(tmp_path / 'bag'), '--depth-scale', '1000']) == 0
     assert 'depth with a median of 1.07 m' in capfd.readouterr().out
     assert median_depth(depth_of(open_recording(tmp_path / 'bag')), lambda note: pytest.fail(note)) == pytest.approx(1.068)
-    with pytest.raises(SystemExit):
-        make_bag([str(path), str(tmp_path / 'other'), '--depth-scale', '1000', '--no-depth'])
+    usage_error(make_bag, path, tmp_path / 'other', '--depth-scale', '1000', '--no-depth')
 
 
 BENT = (-0.3, 0.1, 0.0, 0.0, 0.0)
@@ -254,16 +248,14 @@ def test_depth_of_another_view_is_refused(tmp_path: Path, image: Info, depth: In
         check_registered(depth_of(recording, topic), recording, camera)
 
 
-def test_commands_take_the_bits_of_their_recordings(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_commands_take_the_bits_of_their_recordings(tmp_path: Path, usage_error: Callable[..., str]) -> None:
     bag = camera_bag(tmp_path / 'bag', {'/camera/image_raw': Images(deep(12))})
     shown, _ = _recorded_frames(bag, None, 12, (HEIGHT, WIDTH))
     for found, also, picture in zip(shown, gray_images(bag, image_bits=12), PICTURES, strict=True):
         np.testing.assert_array_equal(found, also)
         assert np.abs(found.astype(int) - picture).max() <= 1
     for main in (quantize, build_engines, benchmark):
-        with pytest.raises(SystemExit):
-            main(['--image-bits', '17'])
-        assert '17 does not lie in [8, 16]' in capfd.readouterr().err
+        assert '17 does not lie in [8, 16]' in usage_error(main, '--image-bits', '17')
 
 
 def test_sixteen_bits_of_colour_stay_colour_for_a_player() -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from support.executables import ROOT, environment
 from support.full_disks import small_disk
 from support.written_engines import (
     ADA,
@@ -43,6 +44,8 @@ from lightglue_trt_ros.engines.gpu_info import Machine, target
 from lightglue_trt_ros.engines.manifest import FAILED, GRAPH, MANIFEST, NOT_RUN, TENSORS, Artifact, Identity
 from lightglue_trt_ros.networks.models import identify_model
 from lightglue_trt_ros.utils.errors import EngineError, EngineMismatchError
+
+TESTS = ROOT / 'test' / 'engines', ROOT / 'test'
 
 
 def left_in(folder: Path) -> set[str]:
@@ -335,8 +338,7 @@ def test_a_kill_between_the_renames_loses_nothing(tmp_path, there, renames):
     """SIGKILL before each rename, and before what was retired is removed; then a builder that fails, and one more."""
     if there:
         put(tmp_path, cache=b'old')
-    path = os.pathsep.join([*map(str, Path(__file__).parents[:3]), os.environ.get('PYTHONPATH', '')])
-    done = subprocess.run([sys.executable, '-c', KILLED, str(tmp_path), str(renames)], env=os.environ | {'PYTHONPATH': path},
+    done = subprocess.run([sys.executable, '-c', KILLED, str(tmp_path), str(renames)], env=environment(*TESTS, ROOT),
                           stderr=subprocess.PIPE, text=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr
     renamed = renames >= (2 if there else 1)
@@ -465,9 +467,8 @@ def test_what_other_code_has_written_is_refused_in_two_lines(tmp_path, changed):
         file.write('\nCHANGED = True\n')
     put(tmp_path / 'engines')
     put_calibration(tmp_path / 'engines')
-    path = os.pathsep.join([str(tmp_path / 'update'), *map(str, Path(__file__).parents[:2]), os.environ.get('PYTHONPATH', '')])
     done = subprocess.run([sys.executable, '-c', OPENED_BY_ANOTHER_VERSION, 'engines'], capture_output=True, text=True,
-                          env=os.environ | {'PYTHONPATH': path}, check=True, cwd=tmp_path)
+                          env=environment(tmp_path / 'update', *TESTS), check=True, cwd=tmp_path)
     told = done.stdout.splitlines()
     assert len(told) == (0 if changed == 'ros/matcher/node.py' else 4)
     for line, noun in zip(told[::2], ('engine set', 'FP8 calibration')):  # noqa: B905 Python 3.10
@@ -523,8 +524,7 @@ for number in itertools.count():
 def test_reading_while_engines_are_published_gives_one_engine_set(tmp_path):
     """Against a process that does nothing but publish."""
     put(tmp_path)
-    path = os.pathsep.join([*map(str, Path(__file__).parents[:3]), os.environ.get('PYTHONPATH', '')])
-    process = subprocess.Popen([sys.executable, '-c', PUBLISHER, str(tmp_path)], env=os.environ | {'PYTHONPATH': path})
+    process = subprocess.Popen([sys.executable, '-c', PUBLISHER, str(tmp_path)], env=environment(*TESTS, ROOT))
     found, until = set(), time.monotonic() + 5
     try:
         while time.monotonic() < until and len(found) < 60:

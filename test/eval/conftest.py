@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 from lightglue_trt_eval.predict import methods
@@ -13,3 +20,23 @@ from lightglue_trt_ros.engines.selection import Opened
 def null(monkeypatch: pytest.MonkeyPatch) -> None:
     """No networks: what is not about matching is fast."""
     monkeypatch.setattr(methods, 'open_backend', lambda config: Opened(NullBackend(config.engine_spec('fp32')), 'null'))
+
+
+@pytest.fixture
+def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> Callable[..., tuple[int, str, dict[str, Any]]]:
+    """A function that runs evaluate_bag: exit code, all that it printed, report.json or nothing."""
+    from support.evaluated_bags import SMALL, no_pictures
+
+    from lightglue_trt_eval.cli.evaluate_bag import main
+
+    def evaluate(*arguments: str | Path, pictures: bool = False) -> tuple[int, str, dict[str, Any]]:
+        out = tmp_path / 'out'
+        shutil.rmtree(out, ignore_errors=True)
+        with nullcontext() if pictures else no_pictures():
+            code = main([*map(str, arguments), '--out', str(out), *SMALL])
+        captured = capfd.readouterr()
+        assert 'Traceback' not in captured.err
+        report = out / 'report.json'
+        return code, captured.out + captured.err, json.loads(report.read_text()) if report.exists() else {}
+
+    return evaluate

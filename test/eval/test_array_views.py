@@ -16,8 +16,8 @@ from support.moving_camera import BASELINE, FOCAL, poses_of, steps
 from support.networks import photo
 from support.trajectories import pose
 
+from lightglue_trt_eval.baselines import BASELINES, find_corners, follow_points
 from lightglue_trt_eval.images.degradation import degraded
-from lightglue_trt_eval.predict.baselines import BASELINES, find_corners, follow_points
 from lightglue_trt_eval.predict.scene import follow_corners
 from lightglue_trt_eval.score.metrics import PairResult
 from lightglue_trt_eval.score.pair_score import count_inliers, failure_reasons
@@ -36,7 +36,7 @@ ROBOT, WORKBENCH = ROOT / 'lightglue_trt_ros', ROOT / 'lightglue_trt_eval'
 TAKES_ARRAYS = re.compile(r'(find(Ess|Fund|Homo)|solve|refine|recover|decompose|.*[uU]ndistort|project|triang|Rodrigues|estimate|'
                           r'calcOpt|batchD|goodF|perspectiveT|warp)')
 COVERED = {'core/cameras', 'core/lens', 'core/refinement/variance_factor', 'odometry/two_view', 'odometry/sliding_window',
-           'odometry/bundle_adjustment', 'odometry/pose_covariance', 'score/pair_score', 'predict/baselines',
+           'odometry/bundle_adjustment', 'odometry/pose_covariance', 'score/pair_score', 'baselines',
            'core/static_points', 'images/static_structure'}
 WIDTH, HEIGHT = 640, 480
 K = np.array([[500.0, 0, 320], [0, 510, 240], [0, 0, 1]])

@@ -81,7 +81,5 @@ def test_a_recording_that_is_not_there_is_told_in_a_line(tmp_path, capsys):
     assert told.count('\n') == 1
 
 
-def test_a_part_of_a_checkout_says_where_it_is_measured(capsys):
-    with pytest.raises(SystemExit):
-        main(['sweep'])
-    assert 'python -m benchmarks sweep' in capsys.readouterr().err
+def test_a_part_of_a_checkout_says_where_it_is_measured(usage_error):
+    assert 'python -m benchmarks sweep' in usage_error(main, 'sweep')

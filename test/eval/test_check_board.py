@@ -6,6 +6,7 @@ import dataclasses
 import json
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -93,10 +94,8 @@ def test_engines_that_do_not_build_are_named_with_the_reason_once(tmp_path: Path
 
 
 @pytest.mark.parametrize('given', ['480', '480x640', 'x:1', '480x640:1024,'])
-def test_refuses_shapes_that_are_none(given: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        check_board.main(['--shapes', given])
-    assert 'HEIGHTxWIDTH:KEYPOINTS' in capsys.readouterr().err
+def test_refuses_shapes_that_are_none(given: str, usage_error: Callable[..., str]) -> None:
+    assert 'HEIGHTxWIDTH:KEYPOINTS' in usage_error(check_board.main, '--shapes', given)
 
 
 def test_node_that_does_not_run_is_named_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

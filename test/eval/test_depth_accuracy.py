@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,15 @@ import pytest
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
-from support.evaluated_bags import CAMERA, HEIGHT, PERIOD, SMALL, START, WIDTH, figures, make_bag, no_pictures
+from support.evaluated_bags import CAMERA, HEIGHT, PERIOD, START, WIDTH, figures, make_bag
 from support.moving_camera import BASELINE, FOCAL, SIZE, poses_of, steps
 from support.schemas import violations
 
+from lightglue_trt_eval.baselines import MatchedPoints
 from lightglue_trt_eval.cli.evaluate_bag import main
 from lightglue_trt_eval.fleet.plan import Installation, make_plan
 from lightglue_trt_eval.images.degradation import degraded_depth
 from lightglue_trt_eval.options import OWN_DEPTH_IMAGES, EvaluationOptions, add_evaluation_options
-from lightglue_trt_eval.predict.baselines import MatchedPoints
 from lightglue_trt_eval.predict.frames import ShownDepth
 from lightglue_trt_eval.predict.predictions import Prediction
 from lightglue_trt_eval.predict.run import located_before
@@ -138,19 +138,6 @@ def test_without_depth_or_truth_there_is_less_to_say() -> None:
     assert DepthScore(CAMERA).figures() == {}
 
 
-@pytest.fixture
-def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> Any:
-    """Runs the command: exit code, all that it printed, report.json or nothing."""
-    def evaluate(bag: Path, *arguments: str) -> tuple[int, str, dict[str, Any]]:
-        (report := tmp_path / 'out' / 'report.json').unlink(missing_ok=True)
-        with no_pictures():
-            code = main([str(bag), *arguments, '--out', str(tmp_path / 'out'), *SMALL])
-        captured = capfd.readouterr()
-        return code, captured.out + captured.err, json.loads(report.read_text()) if report.exists() else {}
-
-    return evaluate
-
-
 def depths(count: int = 8, metres: float = 2.0, odd: float = 2.0) -> list[tuple[int, np.ndarray]]:
     """Of the wall 2 m away; odd frames may have another distance."""
     return [(START + PERIOD * number, np.full((HEIGHT, WIDTH), odd if number % 2 else metres, np.float32))
@@ -196,7 +183,7 @@ def test_missing_and_wrong_depth_images_are_noted(run: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.slow
-def test_noise_on_depth_images_is_within_its_deviation(run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_noise_on_depth_images_is_within_its_deviation(run: Any, tmp_path: Path, usage_error: Callable[..., str]) -> None:
     bag = make_bag(tmp_path / 'bag', depth=depths())
     code, text, report = run(bag, '--depth', '--degrade', 'depth_noise')
     assert code == 0, text
@@ -206,13 +193,11 @@ def test_noise_on_depth_images_is_within_its_deviation(run: Any, tmp_path: Path,
     assert 58 < found['summary']['1']['depth_within_1_sigma'] < 80
     assert found['pairs'] == plain['pairs'], 'images are as recorded'
     assert plain['summary']['1']['depth_error_p90'] < 0.01
-    with pytest.raises(SystemExit):
-        main([str(bag), '--degrade', 'depth_noise'])
-    assert '--degrade depth_noise is of depth images: give --depth' in capfd.readouterr().err
+    assert '--degrade depth_noise is of depth images: give --depth' in usage_error(main, bag, '--degrade', 'depth_noise')
 
 
 @pytest.mark.slow
-def test_what_depth_needs_is_named(run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_what_depth_needs_is_named(run: Any, tmp_path: Path, usage_error: Callable[..., str]) -> None:
     code, text, report = run(make_bag(tmp_path / 'plain'), '--depth')
     assert (code, report) == (1, {})
     assert 'has no depth images: none of its topics has images of 16UC1 or 32FC1' in text
@@ -220,9 +205,8 @@ def test_what_depth_needs_is_named(run: Any, tmp_path: Path, capfd: pytest.Captu
     assert code == 1
     assert 'points with a depth need the intrinsics of the camera; give --camera' in text
     assert run(make_bag(tmp_path / 'bag', depth=depths()), '--depth-topic', '/camera/depth/image_raw')[0] == 0
-    with pytest.raises(SystemExit):
-        main([str(tmp_path / 'bag'), '--cameras', 'camera,rear', '--depth-topic', '/depth'])
-    assert '--depth-topic /depth is one topic for 2 cameras' in capfd.readouterr().err
+    told = usage_error(main, tmp_path / 'bag', '--cameras', 'camera,rear', '--depth-topic', '/depth')
+    assert '--depth-topic /depth is one topic for 2 cameras' in told
 
 
 def test_a_fleet_passes_the_option_on() -> None:

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from support.scored import scored
 
+from lightglue_trt_eval.baselines import MatchedPoints
 from lightglue_trt_eval.evaluate import with_images
 from lightglue_trt_eval.options import variants
 from lightglue_trt_eval.predict import methods
-from lightglue_trt_eval.predict.baselines import MatchedPoints
 from lightglue_trt_eval.predict.frames import Frames, ShownFrame
 from lightglue_trt_eval.predict.methods import Alone, Baseline, OurMethod
 from lightglue_trt_eval.predict.predictions import FramePredictions, Predicted, Prediction, Predictions

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 import os
 import pickle
-import shutil
 import signal
-import sqlite3
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +17,7 @@ import pytest
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
+from support.bags import database, storage_file
 from support.evaluated_bags import (
     HEIGHT,
     PERIOD,
@@ -35,6 +33,7 @@ from support.evaluated_bags import (
     path_of,
 )
 from support.full_disks import FULL, room_for
+from support.image_recordings import image_folder, pinhole
 from support.schemas import violations
 
 from lightglue_trt_eval import evaluate
@@ -50,22 +49,6 @@ from lightglue_trt_ros.utils.errors import LightglueTrtError
 from lightglue_trt_ros.utils.files import own_output_folder
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture
-def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> Callable[..., tuple[int, str, dict[str, Any]]]:
-    """Runs the command: exit code, all that it printed, report.json or nothing."""
-    def evaluate(*arguments: str | Path, pictures: bool = False) -> tuple[int, str, dict[str, Any]]:
-        out = tmp_path / 'out'
-        shutil.rmtree(out, ignore_errors=True)
-        with nullcontext() if pictures else no_pictures():
-            code = main([*map(str, arguments), '--out', str(out), *SMALL])
-        captured = capfd.readouterr()
-        assert 'Traceback' not in captured.err
-        report = out / 'report.json'
-        return code, captured.out + captured.err, json.loads(report.read_text()) if report.exists() else {}
-
-    return evaluate
 
 
 def test_a_bag_and_its_report(run: Any, tmp_path: Path) -> None:
@@ -99,18 +82,15 @@ def test_the_calibration_that_was_used_is_told_with_its_source(run: Any, tmp_pat
     assert 'calibration from' in page
     assert 'CameraInfo on /camera/camera_info' in page
     calib = tmp_path / 'calib.yaml'
-    calib.write_text(f'model: pinhole\nwidth: {WIDTH}\nheight: {HEIGHT}\nfx: 110\nfy: 110\ncx: 64\ncy: 48\ndist: []\n')
+    calib.write_text(pinhole(WIDTH, HEIGHT, 110))
     assert str(calib) in run(tmp_path / 'bag', '--camera', calib, '--strides', '1')[2]['recording']['calibration_source']
 
 
 def test_image_bits_give_the_figures_of_the_same_pictures(run: Any, tmp_path: Path) -> None:
-    plain, dark = make_bag(tmp_path / 'plain'), tmp_path / 'dark'
-    (dark / 'images').mkdir(parents=True)
-    stamps = []
-    for number, frame in enumerate(open_recording(plain).frames()):
-        assert cv2.imwrite(str(dark / 'images' / f'{number}.png'), gray_of(frame.load()).astype(np.uint16) << 4)
-        stamps.append(f'{frame.stamp_ns / 1e9:.9f}\n')
-    (dark / 'timestamps.txt').write_text(''.join(stamps))
+    plain = make_bag(tmp_path / 'plain')
+    recorded = list(open_recording(plain).frames())
+    dark = image_folder(tmp_path / 'dark', [gray_of(frame.load()).astype(np.uint16) << 4 for frame in recorded],
+                        [f'{frame.stamp_ns / 1e9:.9f}' for frame in recorded])
     expected = run(plain, '--baselines', 'sift', '--strides', '1')[2]['matchers'][1]['pairs']['1']['matches']
     code, text, report = run(dark, '--baselines', 'sift', '--strides', '1', '--image-bits', '12')
     assert code == 0, text
@@ -122,7 +102,7 @@ def test_image_bits_give_the_figures_of_the_same_pictures(run: Any, tmp_path: Pa
     assert any('give --image-bits 12' in note for note in report['notes'])
 
 
-def test_requirements_set_the_exit_code(run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_requirements_set_the_exit_code(run: Any, tmp_path: Path, usage_error: Callable[..., str]) -> None:
     bag = make_bag(tmp_path / 'bag')
     assert run(bag, '--fail-under', 'matches=64', '--fail-under', 'stride2.matches=64')[0] == 0
     code, text, report = run(bag, '--fail-under', 'matches=65', '--fail-under', 'pose_auc@10=99.9', '--fail-under', 'matches=10')
@@ -130,12 +110,10 @@ def test_requirements_set_the_exit_code(run: Any, tmp_path: Path, capfd: pytest.
     assert text.count('required') == 2
     assert 'matches of ours is 64' in text
     assert report, 'the report is written all the same'
-    for words in (['--fail-under', 'matchs=3'], ['--fail-under', 'matches'], ['--strides', '0'], ['--baselines', 'surf'],
-                  ['--height', '96'], ['--max-frames', '1'], ['--rate', '-1'], ['--sampled-pairs', '0']):
-        with pytest.raises(SystemExit) as usage:
-            main([str(bag), *words])
-        assert usage.value.code == 2
-    assert 'did you mean matches?' in capfd.readouterr().err
+    assert 'did you mean matches?' in usage_error(main, bag, '--fail-under', 'matchs=3')
+    for words in (['--fail-under', 'matches'], ['--strides', '0'], ['--baselines', 'surf'], ['--height', '96'],
+                  ['--max-frames', '1'], ['--rate', '-1'], ['--sampled-pairs', '0']):
+        usage_error(main, bag, *words)
 
 
 def test_compared_settings_share_a_report(run: Any, tmp_path: Path) -> None:
@@ -198,7 +176,7 @@ def test_two_runs_do_not_write_one_report(tmp_path: Path, capfd: pytest.CaptureF
         assert (replaced in capfd.readouterr().out) == earlier
 
 
-def test_options_take_their_own_words_alone(run: Any, tmp_path: Path) -> None:
+def test_options_take_their_own_words_alone(run: Any, tmp_path: Path, usage_error: Callable[..., str]) -> None:
     bag = make_bag(tmp_path / 'bag')
     for words in (['--baselines', 'sift', 'orb', bag], [bag, '--baselines', 'sift,orb']):
         code, text, report = run(*words)
@@ -210,9 +188,7 @@ def test_options_take_their_own_words_alone(run: Any, tmp_path: Path) -> None:
     assert 'note: stride 2 has no pairs: no two of 2 frames are that far apart' in text
     assert 'stride 2: no pairs' in text
     for words in (['--baselines', 'surf', str(bag)], [str(bag), '--baselines']):
-        with pytest.raises(SystemExit) as usage:
-            main(words)
-        assert usage.value.code == 2
+        usage_error(main, *words)
 
 
 def test_a_mask_holds_for_all_matchers(run: Any, tmp_path: Path) -> None:
@@ -226,7 +202,7 @@ def test_a_mask_holds_for_all_matchers(run: Any, tmp_path: Path) -> None:
     assert text.endswith(f"mask.png is 10x10, the images are {WIDTH}x{HEIGHT}: a mask has their size, or the engine's 128x96\n")
 
 
-def test_frames_are_degraded_for_every_matcher_alike(run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_frames_are_degraded_for_every_matcher_alike(run: Any, tmp_path: Path, usage_error: Callable[..., str]) -> None:
     bag = make_bag(tmp_path / 'bag')
     plain = run(bag, '--baselines', 'sift', 'orb')[2]
     code, text, report = run(bag, '--baselines', 'sift', 'orb', '--degrade', 'dim')
@@ -236,9 +212,7 @@ def test_frames_are_degraded_for_every_matcher_alike(run: Any, tmp_path: Path, c
     for before, after in zip(plain['matchers'][1:], report['matchers'][1:], strict=True):
         assert before['pairs']['1']['matches'] != after['pairs']['1']['matches'], before['name']
     assert report['matchers'][1]['pairs'] == run(bag, '--baselines', 'sift', 'orb', '--degrade', 'dim')[2]['matchers'][1]['pairs']
-    with pytest.raises(SystemExit):
-        main([str(bag), '--degrade', 'dim', '--live'])
-    assert 'leave out --live' in capfd.readouterr().err
+    assert 'leave out --live' in usage_error(main, bag, '--degrade', 'dim', '--live')
 
 
 def test_several_degradations_are_named_with_their_figures(run: Any, tmp_path: Path) -> None:
@@ -254,7 +228,8 @@ def test_several_degradations_are_named_with_their_figures(run: Any, tmp_path: P
         assert report['matchers'][1]['pairs']['1'][key] == plain['matchers'][1]['pairs']['1'][key], 'poses stay'
 
 
-def test_the_ground_truth_of_a_standing_camera_is_one_pose(run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_the_ground_truth_of_a_standing_camera_is_one_pose(run: Any, tmp_path: Path, capfd: pytest.CaptureFixture[str],
+                                                           usage_error: Callable[..., str]) -> None:
     bag = make_bag(tmp_path / 'bag')
     code, text, report = run(bag, '--baselines', 'klt', '--degrade', 'person', '--strides', '1')
     assert code == 0, text
@@ -265,9 +240,7 @@ def test_the_ground_truth_of_a_standing_camera_is_one_pose(run: Any, tmp_path: P
     assert 'pose_auc@10' not in klt['summary']['1']
     for words, message in ((('person', '--depth'), 'the camera stands'), (('person', '--truth', 'poses.txt'), 'the camera stands'),
                            (('dots,wind',), "'wind' is none of blur, dim")):
-        with pytest.raises(SystemExit):
-            main([str(bag), '--degrade', *words])
-        assert message in capfd.readouterr().err
+        assert message in usage_error(main, bag, '--degrade', *words)
     with pytest.raises(SystemExit):
         main(['--help'])
     assert 'rain: Drops on the lens, which change slowly.\n' in capfd.readouterr().out
@@ -285,7 +258,7 @@ def cut(path: Path, share: float) -> None:
 @pytest.mark.parametrize('storage', ['sqlite3', 'mcap'])
 def test_a_truncated_bag_is_evaluated_as_far_as_it_goes(run: Any, tmp_path: Path, storage: str) -> None:
     bag = make_bag(tmp_path / 'bag', 20, storage=storage)
-    cut(next(path for path in bag.iterdir() if path.suffix in ('.db3', '.mcap')), 0.6)
+    cut(storage_file(bag), 0.6)
     code, text, report = run(bag)
     assert code == 0, text
     pairs = report['matchers'][0]['pairs']['1']['frame']
@@ -322,7 +295,7 @@ def test_without_intrinsics_only_statistics_remain(run: Any, tmp_path: Path) -> 
     assert any('no intrinsics in the recording; give --camera' in note and 'Left out' in note for note in report['notes'])
     assert report['recording']['left_out'] == ['no intrinsics in the recording']
     calib = tmp_path / 'calib.yaml'
-    calib.write_text(f'model: pinhole\nwidth: {WIDTH}\nheight: {HEIGHT}\nfx: 110\nfy: 110\ncx: 64\ncy: 48\ndist: []\n')
+    calib.write_text(pinhole(WIDTH, HEIGHT, 110))
     assert 'pose_auc@10' in run(tmp_path / 'bag', '--camera', calib)[2]['matchers'][0]['summary']['2']
     calib.write_text(calib.read_text().replace(str(WIDTH), '640'))
     code, text, _ = run(tmp_path / 'bag', '--camera', calib)
@@ -358,11 +331,11 @@ def test_frames_out_of_order_are_told(run: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize('compressed', ['jpeg', 'png'])
 def test_a_corrupt_image_in_the_middle_costs_that_image(run: Any, tmp_path: Path, compressed: str) -> None:
     bag = make_bag(tmp_path / 'bag', compressed=compressed)
-    with sqlite3.connect(next(bag.glob('*.db3'))) as database:
-        topic, = database.execute("SELECT id FROM topics WHERE name = '/camera/image_raw/compressed'").fetchone()
-        rows = database.execute('SELECT id, data FROM messages WHERE topic_id = ? ORDER BY id', (topic,)).fetchall()
+    with database(bag) as tables:
+        topic, = tables.execute("SELECT id FROM topics WHERE name = '/camera/image_raw/compressed'").fetchone()
+        rows = tables.execute('SELECT id, data FROM messages WHERE topic_id = ? ORDER BY id', (topic,)).fetchall()
         number, data = rows[4]
-        database.execute('UPDATE messages SET data = ? WHERE id = ?', (data[:-400] + b'\0' * 400, number))
+        tables.execute('UPDATE messages SET data = ? WHERE id = ?', (data[:-400] + b'\0' * 400, number))
     code, text, report = run(bag)
     assert code == 0, text
     pairs = report['matchers'][0]['pairs']['1']

@@ -11,6 +11,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from support.image_recordings import image_folder
 from support.schemas import violations
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
@@ -141,10 +142,7 @@ def test_two_cameras_of_one_topic_are_refused(run: Any, tmp_path: Path) -> None:
 
 
 def test_a_folder_has_one_camera(run: Any, tmp_path: Path) -> None:
-    (tmp_path / 'folder' / 'images').mkdir(parents=True)
-    cv2.imwrite(str(tmp_path / 'folder' / 'images' / '0.png'), view(0))
-    (tmp_path / 'folder' / 'timestamps.txt').write_text('1.0\n')
-    code, text, _ = run(tmp_path / 'folder', *BOTH)
+    code, text, _ = run(image_folder(tmp_path / 'folder', [view(0)]), *BOTH)
     assert code == 1
     assert 'is a folder of images, of one camera' in text
 
@@ -154,11 +152,8 @@ def test_a_folder_has_one_camera(run: Any, tmp_path: Path) -> None:
     (('--cameras', '../front,rear'), "cameras has '../front'"),
     ((*BOTH, '--image-topic', '/camera/image_raw'), 'is one topic for 2 cameras: write {camera}'),
     ((*BOTH, '--stereo'), 'leave out --cameras')])
-def test_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], told: str) -> None:
-    with pytest.raises(SystemExit) as usage:
-        main([str(tmp_path), *words])
-    assert usage.value.code == 2
-    assert told in capsys.readouterr().err
+def test_wrong_usage(tmp_path: Path, usage_error: Callable[..., str], words: tuple[str, ...], told: str) -> None:
+    assert told in usage_error(main, tmp_path, *words)
 
 
 @pytest.mark.ros

@@ -23,6 +23,7 @@ import pytest
 distributed = pytest.importorskip('distributed', reason='distributed is not installed: fleets are not tested (extra fleet)')
 parquet = pytest.importorskip('pyarrow.parquet', reason='pyarrow is not installed: fleets are not tested (extra fleet)')
 
+from support.executables import ROOT, environment
 from support.fleets import HEIGHT, KEYPOINTS, SMALL, WIDTH, copy_of, make_flight
 from support.full_disks import FULL, room_for
 from support.networks import ours
@@ -44,12 +45,7 @@ from training.weight_files import write_network
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
 Run = Callable[..., tuple[int, str, dict[str, Any]]]
-
-
-def environment(*folders: str | Path) -> dict[str, str]:
-    return {**os.environ, 'PYTHONPATH': os.pathsep.join([*map(str, folders or [ROOT]), os.environ.get('PYTHONPATH', '')])}
 
 
 @pytest.fixture(scope='module')
@@ -331,7 +327,7 @@ def test_another_version_of_the_package_is_refused_with_both(runs: Path, tmp_pat
               '    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster:\n'
               '        print(cluster.scheduler_address, flush=True)\n        os.read(0, 1)\n')
     (tmp_path / 'start.py').write_text(script)
-    with subprocess.Popen([sys.executable, str(tmp_path / 'start.py')], env={**os.environ, 'PYTHONPATH': str(other.parent)},
+    with subprocess.Popen([sys.executable, str(tmp_path / 'start.py')], env=environment(other.parent),
                           cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         code = main([str(runs), '--out', str(tmp_path / 'out'), '--scheduler', process.stdout.readline().strip()])
@@ -343,12 +339,10 @@ def test_another_version_of_the_package_is_refused_with_both(runs: Path, tmp_pat
     assert re.search(r'has lightglue_trt_ros 0\.0\.9\S*, here is ' + re.escape(__version__), error)
 
 
-def test_usage(runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_usage(runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], usage_error: Callable[..., str]) -> None:
     for words in (['--fail-under-worse', '1.0'], ['--height', '96'], ['--workers', '0'], ['--max-frames', '1'],
                   ['--scheduler', 'tcp://x:1', '--workers', '2']):
-        with pytest.raises(SystemExit) as usage:
-            main([str(runs), *words])
-        assert usage.value.code == 2
+        usage_error(main, runs, *words)
     (tmp_path / 'old.json').write_text('{')
     started = time.monotonic()
     assert main([str(runs), '--out', str(tmp_path / 'out'), '--against', str(tmp_path / 'old.json')]) == 1

@@ -6,7 +6,6 @@ import dataclasses
 import json
 import logging
 import math
-import os
 import re
 import shutil
 import subprocess
@@ -24,6 +23,7 @@ import pytest
 for name in ('distributed', 'fsspec', 'pyarrow'):
     pytest.importorskip(name, reason=f'{name} is not installed: fleets are not tested (setup.py, extra fleet)')
 
+from support.executables import environment
 from support.fleets import copy_of, make_flight
 from support.full_disks import small_disk
 
@@ -220,9 +220,8 @@ def test_copy_of_packages_is_another_build_when_any_code_differs(tmp_path: Path)
             print(plan.build())
             path.write_bytes(before)
     """
-    environment = os.environ | {'PYTHONPATH': os.pathsep.join([str(tmp_path), os.environ.get('PYTHONPATH', '')])}
-    done = subprocess.run([sys.executable, '-c', script, *changes], cwd=tmp_path, env=environment, capture_output=True, text=True,
-                          check=True)
+    done = subprocess.run([sys.executable, '-c', script, *changes], cwd=tmp_path, env=environment(tmp_path), capture_output=True,
+                          text=True, check=True)
     same, *others = done.stdout.split()
     assert same == plan_module.build()
     assert len({same, *others}) == 1 + len(changes)

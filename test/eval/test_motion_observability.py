@@ -11,7 +11,7 @@ import pytest
 from support.networks import photo
 from support.trajectories import pose
 
-from lightglue_trt_eval.predict.baselines import MatchedPoints
+from lightglue_trt_eval.baselines import MatchedPoints
 from lightglue_trt_eval.predict.scene import MIN_STEP_PER_DEPTH, Motion, Scene, Timeline, follow_corners, shifts, step_per_depth
 from lightglue_trt_eval.score.metrics import PairResult
 from lightglue_trt_eval.score.pair_score import failure_reasons

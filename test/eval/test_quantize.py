@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -18,6 +17,8 @@ import cv2
 import numpy as np
 import onnx
 import pytest
+from support.executables import ROOT, environment
+from support.image_recordings import image_folder, pinhole
 from support.networks import LAYERS, ours, photo, shallow
 from support.random_pairs import write_pair
 
@@ -44,7 +45,6 @@ HEIGHT, WIDTH, K = 128, 160, 96
 SPEC = EngineSpec(HEIGHT, WIDTH, K)
 NAME = f'ours-{HEIGHT}x{WIDTH}-k{K}-calibration'
 SIZE = ['--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(K)]
-ROOT = Path(__file__).parents[2]
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -79,20 +79,20 @@ def shallow_network() -> Iterator[None]:
 def record(folder: Path, count: int = 22, *, step: float = 4.0, size: tuple[int, int] = (HEIGHT, WIDTH), truth: bool = True,
            black: range = range(0)) -> Path:
     """An image folder: a photograph on a wall 2 m away, past which the camera goes sideways, `step` pixels a frame."""
-    (folder / 'images').mkdir(parents=True)
     height, width = size
     scene = photo('coffee', 2 * height, 2 * width)
-    for number in range(count):
+
+    def view(number: int) -> np.ndarray:
+        if number in black:
+            return np.zeros(size, np.uint8)
         shift = np.float32([[1, 0, -10 - step * number], [0, 1, -40]])
-        image = cv2.warpAffine(scene, shift, (width, height), flags=cv2.INTER_LINEAR)
-        cv2.imwrite(str(folder / 'images' / f'{number:06d}.png'), np.zeros_like(image) if number in black else image)
+        return cv2.warpAffine(scene, shift, (width, height), flags=cv2.INTER_LINEAR)
+
     stamps = [f'{0.1 * number:.6f}' for number in range(count)]
-    (folder / 'timestamps.txt').write_text('\n'.join(stamps) + '\n')
+    image_folder(folder, map(view, range(count)), stamps, calibration=pinhole(width, height, 200) if truth else '')
     if truth:
         poses = [f'{stamp} {2 * step * number / 200:.9f} 0 0 0 0 0 1' for number, stamp in enumerate(stamps)]
         (folder / 'groundtruth.txt').write_text('\n'.join(poses) + '\n')
-        (folder / 'calib.yaml').write_text(f'model: pinhole\nwidth: {width}\nheight: {height}\nfx: 200\nfy: 200\ncx: {width / 2}\n'
-                                           f'cy: {height / 2}\ndist: []\n')
     return folder
 
 
@@ -217,18 +217,16 @@ def test_odd_recordings_are_warned_of(call: Run, tmp_path: Path):
     assert '300 frames were asked for, the recordings give 15' in out
 
 
-def test_wrong_orders_are_refused_at_once(call: Run, tmp_path: Path):
+def test_wrong_orders_are_refused_at_once(call: Run, tmp_path: Path, usage_error: Callable[..., str]):
     walk = record(tmp_path / 'walk', 12)
     assert 'named twice' in call('--calibration', walk, '--held-out', walk)[2]
     assert 'does not exist' in call('--calibration', tmp_path / 'nowhere')[2]
     assert 'max_keypoints is 9999' in call('--calibration', walk, '--max-keypoints', '9999')[2]
     for words in (['--frames', '5'], ['--gate', '1.5'], ['--held-out-share', '0'], []):
-        with pytest.raises(SystemExit):
-            quantize.main([*SIZE, *(['--calibration', str(walk)] if words else []), *words])
+        usage_error(quantize.main, *SIZE, *(['--calibration', walk] if words else []), *words)
 
 
 def test_ctrl_c_in_the_middle(tmp_path: Path):
-    path = os.pathsep.join(filter(None, [str(ROOT), str(ROOT / 'test'), os.environ.get('PYTHONPATH')]))
     # what is imported on the way comes first: an import that is interrupted fails in its own words
     code = ('import sys\nfrom dataclasses import replace\nfrom support.networks import ours, shallow\n'
             'from lightglue_trt_eval.cli import quantize\nfrom lightglue_trt_ros.networks import lightglue\n'
@@ -238,7 +236,7 @@ def test_ctrl_c_in_the_middle(tmp_path: Path):
     command = [sys.executable, '-c', code, *SIZE, '--engine-dir', str(tmp_path / 'engines'),
                '--calibration', str(record(tmp_path / 'walk', 14))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                          env={**os.environ, 'PYTHONPATH': path}) as process:
+                          env=environment(ROOT, ROOT / 'test')) as process:
         assert process.stdout is not None
         for line in process.stdout:
             if 'calibrating on' in line:  # all is imported: some imports swallow an interrupt

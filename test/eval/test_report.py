@@ -18,7 +18,7 @@ from support.evaluations import FOUR, KINDS, evaluation
 from support.full_disks import FULL, room_for
 from support.schemas import SCHEMAS, violations
 
-from lightglue_trt_eval.predict.baselines import MatchedPoints
+from lightglue_trt_eval.baselines import MatchedPoints
 from lightglue_trt_eval.report import page
 from lightglue_trt_eval.report.json_report import document
 from lightglue_trt_eval.report.page import render, write_report

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.trajectories import pose, real_truth
 
-from lightglue_trt_eval.predict.baselines import MatchedPoints, SiftMatcher
+from lightglue_trt_eval.baselines import MatchedPoints, SiftMatcher
 from lightglue_trt_eval.score import pair_score as score
 from lightglue_trt_eval.score.pair_score import agreement, count_inliers, returning_share, score_pair
 from lightglue_trt_ros.datasets.bag import open_recording

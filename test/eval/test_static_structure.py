@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
+from support.image_recordings import image_folder, pinhole
 from support.networks import photo
 
 from lightglue_trt_eval.images.degradation import (
@@ -260,27 +262,23 @@ def test_a_frame_before_that_is_no_image_counts_as_none() -> None:
 @pytest.fixture
 def sequence(tmp_path: Path) -> Path:
     """An image folder with colours, poses, a camera and depth."""
-    folder = tmp_path / 'sequence'
-    for name in ('images', 'depth'):
-        (folder / name).mkdir(parents=True)
-    for number in range(4):
-        assert cv2.imwrite(str(folder / 'images' / f'{number}.png'), np.roll(np.dstack([photo('coffee', 48, 64)] * 3), number, 1))
-        assert cv2.imwrite(str(folder / 'depth' / f'{number}.png'), np.full((48, 64), 2000, np.uint16))
-    (folder / 'timestamps.txt').write_text(''.join(f'{1 + number / 10}\n' for number in range(4)))
+    colours = np.dstack([photo('coffee', 48, 64)] * 3)
+    folder = image_folder(tmp_path / 'sequence', [np.roll(colours, number, 1) for number in range(4)],
+                          calibration=pinhole(64, 48, 60), depth=[np.full((48, 64), 2000, np.uint16)] * 4)
     (folder / 'groundtruth.txt').write_text(''.join(f'{1 + number / 10} {number / 50} 0 0 0 0 0 1\n' for number in range(4)))
-    (folder / 'calib.yaml').write_text('model: pinhole\nwidth: 64\nheight: 48\nfx: 60\nfy: 60\ncx: 32\ncy: 24\ndist: []\n')
     return folder
 
 
 @pytest.mark.slow
-def test_make_bag_writes_what_evaluate_bag_shows(sequence: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_make_bag_writes_what_evaluate_bag_shows(sequence: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str],
+                                                  usage_error: Callable[..., str]) -> None:
     pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
     from lightglue_trt_eval.cli.make_bag import main as make_bag
     from lightglue_trt_ros.datasets.bag import open_recording
     from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
     bag, again, stands = tmp_path / 'bag', tmp_path / 'again', tmp_path / 'stands'
     assert make_bag([str(sequence), str(bag), '--degrade', 'dots,border']) == 0
-    assert 'every frame is degraded, border: A fisheye' in capsys.readouterr().out
+    assert 'every frame is degraded, border: A fisheye' in capfd.readouterr().out
     written, source = open_recording(bag), open_recording(sequence)
     expected = seen(list(source.frames()), 'dots', 'border')
     for frame, image in zip(written.frames(), expected, strict=True):
@@ -292,9 +290,9 @@ def test_make_bag_writes_what_evaluate_bag_shows(sequence: Path, tmp_path: Path,
     assert written.intrinsics is not None
 
     assert make_bag([str(bag), str(again)]) == 1
-    assert 'bags only with --degrade' in capsys.readouterr().err
+    assert 'bags only with --degrade' in capfd.readouterr().err
     assert make_bag([str(bag), str(again), '--degrade', 'text']) == 0
-    assert 'depth images are left out: they are of a bag' in capsys.readouterr().out
+    assert 'depth images are left out: they are of a bag' in capfd.readouterr().out
     copy = open_recording(again)
     assert (copy.image_topic, copy.depth, copy.intrinsics.k.tolist()) == (
         written.image_topic, None, written.intrinsics.k.tolist())
@@ -306,6 +304,4 @@ def test_make_bag_writes_what_evaluate_bag_shows(sequence: Path, tmp_path: Path,
     poses = load_ground_truth(open_recording(stands)).poses
     assert len(poses) == 4
     assert not np.ptp(poses, axis=0).any()
-    with pytest.raises(SystemExit):
-        make_bag([str(sequence), str(bag), '--degrade', 'dots', '--stereo'])
-    assert 'leave out --stereo' in capsys.readouterr().err
+    assert 'leave out --stereo' in usage_error(make_bag, sequence, bag, '--degrade', 'dots', '--stereo')

@@ -9,6 +9,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from support.image_recordings import image_folder, pinhole
 from support.moving_camera import BASELINE, FOCAL, SIZE, poses_of, steps
 from support.stereo_pairs import BASELINE as WALL_BASELINE
 from support.stereo_pairs import DISPARITY, camera_info, wall_pairs
@@ -96,16 +97,10 @@ def test_evaluate_bag_has_the_figures_of_a_stereo_folder(tmp_path: Path, capsys:
                                                          monkeypatch: pytest.MonkeyPatch) -> None:
     """A camera that goes along a wall, three pixels a frame."""
     step_m = 3 * WALL_BASELINE / DISPARITY
-    for side in ('images', 'images_right'):
-        (tmp_path / side).mkdir()
-    for number, pair in enumerate(wall_pairs(5)):
-        for side, image in zip(('images', 'images_right'), pair, strict=True):
-            assert cv2.imwrite(str(tmp_path / side / f'{number}.png'), image)
-    (tmp_path / 'timestamps.txt').write_text(''.join(f'{number / 10}\n' for number in range(5)))
-    (tmp_path / 'groundtruth.txt').write_text(''.join(f'{number / 10} {number * step_m} 0 0 0 0 0 1\n' for number in range(5)))
-    calibration = f'model: pinhole\nwidth: 256\nheight: 192\nfx: {WALL_FOCAL}\nfy: {WALL_FOCAL}\ncx: 127.5\ncy: 95.5\n'
-    (tmp_path / 'calib.yaml').write_text(calibration)
-    (tmp_path / 'calib_right.yaml').write_text(calibration + f'baseline_m: {WALL_BASELINE}\n')
+    left, right = zip(*wall_pairs(5), strict=True)
+    image_folder(tmp_path, left, calibration=pinhole(256, 192, WALL_FOCAL, (127.5, 95.5)), baseline_m=WALL_BASELINE,
+                 images_right=right)
+    (tmp_path / 'groundtruth.txt').write_text(''.join(f'{1 + number / 10} {number * step_m} 0 0 0 0 0 1\n' for number in range(5)))
     options = ['--strides', '1', '--max-keypoints', '150', '--height', '192', '--width', '256', '--backend', 'onnxruntime']
     out = tmp_path / 'report'
     assert evaluate_bag([str(tmp_path), '--stereo', '--out', str(out), '--fail-under', 'stereo_points=80', *options]) == 0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightglue_trt_eval.predict.baselines import KltMatcher
+from lightglue_trt_eval.baselines import KltMatcher
 from lightglue_trt_eval.score.method_score import TrackLengths
 from lightglue_trt_ros.datasets.bag import open_recording
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.executables import ROOT, environment
 from support.random_pairs import TINY, random_pair
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
@@ -61,8 +62,7 @@ def without_spox(tmp_path: Path) -> str:
 
 
 def start(*path: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(PACKAGE.parent), *path])}
-    return subprocess.run([sys.executable, '-c', START], env=environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, '-c', START], env=environment(ROOT, *path), capture_output=True, text=True, timeout=60)
 
 
 def test_no_start_imports_spox_or_onnx_and_the_second_needs_neither(folder: Path, without_spox: str) -> None:
@@ -119,9 +119,8 @@ def test_graphs_that_other_code_has_written_are_written_anew(folder: Path, tmp_p
     shutil.copytree(PACKAGE, tmp_path / 'update' / PACKAGE.name, ignore=shutil.ignore_patterns('data', '__pycache__'))
     with (tmp_path / 'update' / PACKAGE.name / changed).open('a') as file:
         file.write('\nCHANGED = True\n')
-    path = os.pathsep.join(map(str, [tmp_path / 'update', *Path(__file__).parents[1:3]]))  # training's helpers, too
-    subprocess.run([sys.executable, '-c', WRITTEN_BY_ANOTHER_VERSION], env={**os.environ, 'PYTHONPATH': path}, check=True,
-                   cwd=tmp_path, timeout=60)
+    subprocess.run([sys.executable, '-c', WRITTEN_BY_ANOTHER_VERSION], check=True, cwd=tmp_path, timeout=60,
+                   env=environment(tmp_path / 'update', ROOT / 'test', ROOT))  # of training, its helpers
     assert len(list(folder.iterdir())) == files
 
 

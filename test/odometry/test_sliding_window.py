@@ -24,6 +24,24 @@ def tracked(frames, fixes):
     return np.stack([fixes[number].pose for number in good]), np.stack([frames[number].pose for number in good])
 
 
+def share_of_way(poses, truth, *, metric: bool) -> float:
+    """The error of a path over its length; without metres after the alignment of scale."""
+    if not metric:
+        poses = align_sim3(poses, truth).apply(poses)
+    return ate(poses, truth) / np.linalg.norm(np.diff(truth[:, :3, 3], axis=0), axis=1).sum()
+
+
+def by_depth(frames, noise, change) -> list[Fix]:
+    """Of tracks with depth; `change` gives those of a frame other depths and deviations."""
+    odometry, rng, fixes = MatchOdometry(CAMERA, depth=True), np.random.default_rng(4), []
+    for step in frames:
+        matches = with_depth(step, noise, rng)
+        xyz, sigma_z = matches.xyz.copy(), matches.sigma_z.copy()
+        change(step, matches.track_ids, xyz, sigma_z, rng)
+        fixes.append(odometry.add(dataclasses.replace(matches, xyz=xyz, sigma_z=sigma_z)))
+    return fixes
+
+
 def test_with_depth_exact_tracks_give_the_true_poses_in_metres():
     frames = list(steps(poses_of(15)))
     fixes = track(SlidingWindow(FOCAL, BASELINE), frames, right=True)
@@ -74,10 +92,7 @@ def test_noise_and_wrong_matches_cost_little(right):
     fixes = track(SlidingWindow(FOCAL, BASELINE if right else None), frames, right)
     poses, truth = tracked(frames, fixes)
     assert len(poses) > 25
-    if not right:
-        poses = align_sim3(poses, truth).apply(poses)
-    length = np.linalg.norm(np.diff(truth[:, :3, 3], axis=0), axis=1).sum()
-    assert ate(poses, truth) < 0.01 * length
+    assert share_of_way(poses, truth, metric=right) < 0.01
     assert rpe(poses, truth)[1] < 0.15
 
 
@@ -86,9 +101,7 @@ def test_one_camera_with_depth_knows_metres_from_its_second_frame_on():
     odometry = MatchOdometry(CAMERA, depth=True)
     fixes = [odometry.add(with_depth(step, 0.0025, rng)) for step in frames]
     assert {fix.quality for fix in fixes} == {Quality.TRACKING}
-    poses, truth = tracked(frames, fixes)
-    length = np.linalg.norm(np.diff(truth[:, :3, 3], axis=0), axis=1).sum()
-    assert ate(poses, truth) < 0.005 * length
+    assert share_of_way(*tracked(frames, fixes), metric=True) < 0.005
     assert odometry.window.right_offset_px == pytest.approx(0, abs=1e-3)
 
 
@@ -97,15 +110,12 @@ def test_a_depth_weighs_by_its_own_deviation():
     """Half of the depths are too large, and say so: they cost little, and much where they claim to be exact."""
     frames, errors = list(steps(poses_of(25))), []
     for claimed in (0.05, 0.0005):
-        odometry, rng, fixes = MatchOdometry(CAMERA, depth=True), np.random.default_rng(4), []
-        for step in frames:
-            matches = with_depth(step, 0.0005, rng)
-            bad = matches.track_ids % 2 == 0
-            xyz, sigma_z = matches.xyz.copy(), matches.sigma_z.copy()
+        def too_far(step, ids, xyz, sigma_z, rng, claimed=claimed):
+            bad = ids % 2 == 0
             xyz[bad, 2] += np.abs(rng.normal(0, 0.003, bad.sum())) * xyz[bad, 2]**2
             sigma_z[bad] = claimed * xyz[bad, 2]**2
-            fixes.append(odometry.add(dataclasses.replace(matches, xyz=xyz, sigma_z=sigma_z)))
-        errors.append(ate(*tracked(frames, fixes)))
+
+        errors.append(ate(*tracked(frames, by_depth(frames, 0.0005, too_far))))
     assert errors[0] < 0.3 * errors[1]
 
 
@@ -115,13 +125,11 @@ def test_a_deviation_of_zero_does_not_end_the_adjustment():
     """As with depth_noise 0: a few points claim to be exact, and the others go on to count."""
     frames, errors = list(steps(poses_of(25), noise_px=0.4)), []
     for least in (0.0, 0.001):
-        odometry, rng, fixes = MatchOdometry(CAMERA, depth=True), np.random.default_rng(4), []
-        for step in frames:
-            matches = with_depth(step, 0.002, rng)
-            sure = matches.track_ids % 20 == 0
-            xyz, sigma_z = matches.xyz.copy(), matches.sigma_z.copy()
+        def exact(step, ids, xyz, sigma_z, rng, least=least):
+            sure = ids % 20 == 0
             xyz[sure, 2], sigma_z[sure] = (BASELINE / (step.points[:, 0] - step.right_x))[sure], least
-            fixes.append(odometry.add(dataclasses.replace(matches, xyz=xyz, sigma_z=sigma_z)))
+
+        fixes = by_depth(frames, 0.002, exact)
         assert {fix.quality for fix in fixes} == {Quality.TRACKING}
         errors.append(ate(*tracked(frames, fixes)))
     assert errors[0] < 1.3 * errors[1]
@@ -165,10 +173,7 @@ def test_where_all_tracks_end_it_begins_anew_from_there_at_the_same_scale(right)
     assert fixes[12].quality is Quality.LOST
     poses, truth = tracked(frames, fixes)
     assert len(poses) > 24
-    if not right:
-        poses = align_sim3(poses, truth).apply(poses)
-    length = np.linalg.norm(np.diff(truth[:, :3, 3], axis=0), axis=1).sum()
-    assert ate(poses, truth) < 0.04 * length
+    assert share_of_way(poses, truth, metric=right) < 0.04
 
 
 @pytest.mark.slow

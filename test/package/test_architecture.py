@@ -19,9 +19,8 @@ ROOT = Path(__file__).parents[2]
 ROBOT, WORKBENCH = ROOT / 'lightglue_trt_ros', ROOT / 'lightglue_trt_eval'
 ROOMS = {  # rooms and files at the top, from below
     ROBOT: ('utils', 'core', 'networks', 'backends', 'engines', 'datasets', 'odometry', 'ros', 'cli'),
-    WORKBENCH: ('replay', 'images', 'options', 'predict', 'score', 'inputs', 'live', 'evaluate', 'report',
+    WORKBENCH: ('replay', 'images', 'baselines', 'options', 'predict', 'score', 'inputs', 'live', 'evaluate', 'report',
                 'fleet', 'quantization', 'demo', 'times', 'cli')}
-OF_OPTIONS = 'predict.baselines'  # the one file of a higher room that options imports: their names are its choices
 RUNTIME = ('core', 'backends', 'ros/matcher')  # what runs for each frame on a robot, with what it shares in ros/
 SHARED = ('parameters', 'clouds', 'camera_info', 'executor', 'diagnostics', 'qos', 'fading_log', 'frame_statistics')
 RUNTIME_LINES = 8495  # 5,300 of them without depth cameras, keyframes, lenses, static structure and the GPU's own kernels
@@ -74,7 +73,7 @@ def test_imports_go_downwards_and_libraries_have_their_places(package: Path, pat
     for name in imports(path):
         top, _, inner = name.partition('.')
         below = inner.partition('.')[0]
-        if top == package.name and below in rooms and (room, inner) != ('options', OF_OPTIONS):
+        if top == package.name and below in rooms:
             assert rooms.index(below) <= rooms.index(room), f'{room}/ stands below {below}/'
             assert below != 'cli' or room != 'cli', 'no command imports another'
         places = ONLY_IN[package].get(top)

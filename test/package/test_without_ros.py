@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -12,6 +11,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+from support.executables import ROOT, environment
+from support.image_recordings import image_folder
 from support.networks import ours, photo, shallow
 from support.no_pictures import NO_PICTURES
 from support.random_pairs import write_pair
@@ -19,8 +20,7 @@ from support.ros_modules import ROS
 
 pytestmark = pytest.mark.networks
 
-ROOT = Path(__file__).parents[2]
-ENVIRONMENT = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), NO_PICTURES, os.environ.get('PYTHONPATH', '')])}
+ENVIRONMENT = environment(ROOT, NO_PICTURES)
 SIZE = ('--height', 96, '--width', 128, '--max-keypoints', 64)
 WITHOUT_ROS = f"""
 import runpy, sys
@@ -40,14 +40,9 @@ def run(command: str, *arguments: str | int | Path) -> subprocess.CompletedProce
 @pytest.fixture(scope='module')
 def recording(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An image folder: a photograph on a wall, past which the camera goes sideways."""
-    folder = tmp_path_factory.mktemp('recording')
-    (folder / 'images').mkdir()
     scene = photo('coffee', 192, 384)
-    for number in range(14):
-        view = cv2.warpAffine(scene, np.float32([[1, 0, -10 - 4 * number], [0, 1, -40]]), (128, 96))
-        cv2.imwrite(str(folder / 'images' / f'{number}.png'), view)
-    (folder / 'timestamps.txt').write_text(''.join(f'{0.1 * number:.1f}\n' for number in range(14)))
-    return folder
+    return image_folder(tmp_path_factory.mktemp('recording'), [
+        cv2.warpAffine(scene, np.float32([[1, 0, -10 - 4 * number], [0, 1, -40]]), (128, 96)) for number in range(14)])
 
 
 COMMANDS = {'quantize': 'lightglue_trt_eval', 'evaluate_bag': 'lightglue_trt_eval', 'evaluate_fleet': 'lightglue_trt_eval',

@@ -15,6 +15,7 @@ from geometry_msgs.msg import Quaternion, Transform, TransformStamped, Vector3
 from rclpy.serialization import serialize_message
 from scipy.spatial.transform import Rotation
 from std_msgs.msg import Header
+from support import bags
 from support.moving_camera import poses_of, steps
 from support.ros_helpers import image_message
 from support.waiting import wait_for
@@ -140,27 +141,12 @@ def test_recorded_with_its_images_it_is_no_ground_truth(stack, monkeypatch, tmp_
 
 def recorded(path, odometry: list) -> Recording:
     """A bag of images of the messages' stamps, and the messages."""
-    from rosbags.rosbag2 import Writer
-    from rosbags.typesys import Stores, get_typestore
-    store = get_typestore(Stores.ROS2_HUMBLE)
-    with Writer(path, version=9) as writer:
-        topics = {topic: writer.add_connection(topic, kind, typestore=store) for topic, kind in (
-            ('/camera/image_raw', 'sensor_msgs/msg/Image'), ('/odom', 'nav_msgs/msg/Odometry'),
-            ('/tf_static', 'tf2_msgs/msg/TFMessage'))}
-        for message in odometry:
-            stamp = message.header.stamp.sec * 10**9 + message.header.stamp.nanosec
-            writer.write(topics['/camera/image_raw'], stamp, serialize_message(image_message(stamp)))
-            writer.write(topics['/odom'], stamp, serialize_message(message))
-        mounting = transform('base_link', 'camera', BASE_FROM_CAMERA)
-        types, place = store.types, mounting.transform
-        moved = types['geometry_msgs/msg/Transform'](types['geometry_msgs/msg/Vector3'](*vector(place.translation)),
-                                                     types['geometry_msgs/msg/Quaternion'](*(getattr(place.rotation, axis)
-                                                                                             for axis in 'xyzw')))
-        head = types['std_msgs/msg/Header'](types['builtin_interfaces/msg/Time'](0, 0), 'base_link')
-        edge = types['geometry_msgs/msg/TransformStamped'](head, 'camera', moved)
-        tree = types['tf2_msgs/msg/TFMessage']([edge])
-        writer.write(topics['/tf_static'], 1, store.serialize_cdr(tree, 'tf2_msgs/msg/TFMessage'))
-    return open_recording(path)
+    stamped = [(message.header.stamp.sec * 10**9 + message.header.stamp.nanosec, message) for message in odometry]
+    mounting = bags.transform(0, 'base_link', 'camera', BASE_FROM_CAMERA)
+    return open_recording(bags.write_messages(path, {
+        '/camera/image_raw': (bags.IMAGE, [(stamp, serialize_message(image_message(stamp))) for stamp, _ in stamped]),
+        '/odom': ('nav_msgs/msg/Odometry', [(stamp, serialize_message(message)) for stamp, message in stamped]),
+        '/tf_static': (bags.TF, [(1, bags.new(bags.TF, [mounting]))])}))
 
 
 def test_a_joint_that_moves_the_camera_does_not_move_the_base(stack, monkeypatch):

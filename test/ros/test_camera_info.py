@@ -13,19 +13,15 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the nodes a
 from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CameraInfo
-from support.ros_helpers import SECOND, as_parameters, image_message, with_peer
+from support.ros_helpers import SECOND, SMALL, image_message, matcher_node, opens, with_peer
 from support.waiting import wait_for
 
-from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
-from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros import camera_info
 from lightglue_trt_ros.ros.camera_info import LINES, CameraListener
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
-from lightglue_trt_ros.ros.matcher.node import MatcherNode
 
-SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}
 SIZE = (48, 64)
 USED = 'CameraInfo on /camera_info is used from now on'
 WITHOUT = 'matching goes on without the lens: CameraInfo on /camera_info'
@@ -195,13 +191,12 @@ class Camera:
             return process(matcher, *arguments, **named)
 
         monkeypatch.setattr(FrameMatcher, 'process', watched)
-        self.node = MatcherNode(lambda config, *, cancelled: Opened(NullBackend(config.engine_spec('fp32')), 'null'),
-                                parameter_overrides=as_parameters({**SMALL, **parameters}))
+        self.node = matcher_node(opens(), SMALL, **parameters)
         self.peer = with_peer(stack, self.node)
         self.infos = self.peer.node.create_publisher(CameraInfo, '/camera_info', 10)
         self._frames = 0
         wait_for(self.infos.get_subscription_count)
-        wait_for(lambda: 'null' in self.peer.figures().get('backend', ''))
+        self.peer.wait_for_backend('null')
 
     def tell(self, *messages: CameraInfo) -> None:
         """Publish CameraInfos, each when the node has the one before."""

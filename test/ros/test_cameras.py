@@ -16,18 +16,16 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, Image, PointCloud, PointCloud2
 from std_msgs.msg import Bool
 from std_srvs.srv import Trigger
-from support.ros_helpers import SECOND, as_parameters, header, image_message, spun, started, uniform_image
+from support.ros_helpers import SECOND, SMALL, header, image_message, matcher_node, opens, spun, started, uniform_image
 from support.waiting import wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
-from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.utils.errors import ConfigError, EngineError
 
 pytestmark = pytest.mark.usefixtures('ros')
 
-SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}
 NAMES = ['front', 'rear', 'left']
 
 
@@ -61,11 +59,8 @@ class Rig:
     """A node of several cameras and a publisher for each, in this process; what the node publishes is kept by camera."""
 
     def __init__(self, ends: ExitStack, frame_s: float = 0.0, names: list[str] = NAMES, **parameters) -> None:
-        def opener(config, *, cancelled):
-            self.backend = SlowBackend(config.engine_spec('fp32'), frame_s)
-            return Opened(self.backend, 'slow')
-
-        node = MatcherNode(opener, parameter_overrides=as_parameters({**SMALL, 'cameras': names, **parameters}))
+        self.backends: list[SlowBackend] = []
+        node = matcher_node(opens(lambda spec: SlowBackend(spec, frame_s), self.backends), SMALL, cameras=names, **parameters)
         started(ends, node)
         self.node, self.peer = node, Node('rig')
         self.clouds: dict[str, list[PointCloud2]] = {name: [] for name in names}
@@ -78,6 +73,11 @@ class Rig:
         wait_for(lambda: all(each.get_subscription_count() for each in self.images.values()))
         wait_for(lambda: all(self.peer.count_publishers(f'/matcher/{name}/matches') for name in names))
         wait_for(lambda: self.status(names[0])[1] not in ('', 'opening the networks'))
+
+    @property
+    def backend(self) -> SlowBackend:
+        """The one that is open."""
+        return self.backends[-1]
 
     def status(self, name: str) -> tuple[bytes, str, dict[str, str]]:
         """Level, message and figures of a camera, the last ones."""

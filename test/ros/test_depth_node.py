@@ -20,14 +20,23 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from rcl_interfaces.srv import GetParameters
 from rclpy.node import Node
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2, PointField
-from support.ros_helpers import SECOND, Peer, as_parameters, header, image_message, spun, with_peer
+from support.ros_helpers import (
+    SECOND,
+    Peer,
+    as_parameters,
+    depth_message,
+    header,
+    image_message,
+    matcher_node,
+    opens,
+    spun,
+    with_peer,
+)
 from support.shared_backend import SharedBackend, open_shared
 from support.stereo_pairs import HEIGHT, WIDTH, K, camera_info, wall_pairs
 from support.waiting import wait_for
 
-from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.types import FrameMatches
-from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.clouds import fill_cloud, layout_of, matches_from_cloud, point_fields
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.parameters import NodeConfig
@@ -38,14 +47,6 @@ PERIOD_NS = SECOND // 5
 FRAMES = 14
 MATCH_S = 0.4  # of a slow matcher
 WALL = np.full((HEIGHT, WIDTH), 2000, np.uint16)  # millimetres
-
-
-def depth_message(stamp_ns: int, pixels: np.ndarray) -> Image:
-    pixels = np.ascontiguousarray(pixels)
-    message = Image(header=header(stamp_ns), height=pixels.shape[0], width=pixels.shape[1], step=pixels.strides[0],
-                    encoding={'uint16': '16UC1', 'float32': '32FC1'}[pixels.dtype.name])
-    message.data.frombytes(pixels.tobytes())
-    return message
 
 
 class DepthRig:
@@ -88,10 +89,6 @@ class SlowBackend(SharedBackend):
         return super().match(*args)
 
 
-def open_slow(config: Any, **_: Any) -> Opened:
-    return Opened(SlowBackend(config.engine_spec('fp32')), 'slow')
-
-
 def known(matches) -> float:
     """Share of points that are known in space."""
     return float(np.mean(np.isfinite(matches.xyz[:, 2])))
@@ -126,7 +123,7 @@ def frames_processed(peer: Peer, camera: str) -> int:
 
 @pytest.mark.parametrize('depth_rate', [30, 90])
 def test_every_cloud_of_a_slow_matcher_has_the_depth_of_a_fast_camera(stack, depth_rate):
-    rig = DepthRig(stack, open_backend=open_slow)
+    rig = DepthRig(stack, open_backend=opens(SlowBackend))
     rig.tell_camera()
     clouds = stream(rig, 3.5, 30, depth_rate)
     assert 5 <= len(clouds) <= 12, 'the others are dropped'
@@ -136,7 +133,7 @@ def test_every_cloud_of_a_slow_matcher_has_the_depth_of_a_fast_camera(stack, dep
 
 def test_depth_images_that_come_while_the_node_is_busy_are_kept(stack):
     """A frame is taken, and the executor has no time until its depth image and two later ones are there."""
-    rig, images = DepthRig(stack, open_backend=open_slow), frames()
+    rig, images = DepthRig(stack, open_backend=opens(SlowBackend)), frames()
     rig.tell_camera()
     rig.send(0, images[0], WALL)
     stamps = [SECOND + number * PERIOD_NS for number in (1, 2, 3)]
@@ -151,8 +148,7 @@ def test_depth_images_that_come_while_the_node_is_busy_are_kept(stack):
 
 
 def test_a_node_that_waits_for_late_depth_is_not_called_a_slow_one(stack):
-    rig = DepthRig(stack, open_backend=lambda config, **_: Opened(NullBackend(config.engine_spec('fp32')), 'null'), max_wait_s=0.5,
-                   refinement='none')
+    rig = DepthRig(stack, open_backend=opens(), max_wait_s=0.5, refinement='none')
     rig.tell_camera()
     clouds = stream(rig, 4, 30, 30, 0.15)
     assert [known(matches) for matches in clouds] == [1.0] * len(clouds), 'the first depth comes with the fifth image'
@@ -398,9 +394,7 @@ def test_large_images_that_came_and_stop_are_not_called_too_large(stack):
 def test_each_of_several_cameras_has_its_own_depth_and_keyframes(stack):
     names, metres = ('front', 'rear'), {'front': 2.0, 'rear': 3.0}
 
-    given = {**SETTINGS, 'cameras': list(names), 'keyframes': 3}
-    node = MatcherNode(open_backend=open_shared, parameter_overrides=as_parameters(given))
-    peer = with_peer(stack, node)
+    peer = with_peer(stack, matcher_node(open_shared, SETTINGS, cameras=list(names), keyframes=3))
     rig = Node('rig')
     clouds: dict[str, list[PointCloud2]] = {name: [] for name in names}
     keyframes: dict[str, list[PointCloud2]] = {name: [] for name in names}
@@ -410,7 +404,7 @@ def test_each_of_several_cameras_has_its_own_depth_and_keyframes(stack):
         rig.create_subscription(PointCloud2, f'/matcher/{name}/matches', clouds[name].append, 10)
         rig.create_subscription(PointCloud2, f'/matcher/{name}/keyframe', keyframes[name].append, 10)
     stack.enter_context(spun(rig))
-    wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
+    peer.wait_for_backend()
     wait_for(lambda: all(each.get_subscription_count() for each in publishers.values()))
     wait_for(lambda: all(rig.count_publishers(f'/matcher/{name}/{topic}') for name in names for topic in ('matches', 'keyframe')))
     for name in names:

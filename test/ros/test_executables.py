@@ -29,7 +29,7 @@ def test_real_networks_match_a_photograph_and_a_signal_ends_the_node(peer, numbe
     try:
         image = photo('coffee', 240, 328)
         view, homography = moved(image)
-        wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
+        peer.wait_for_backend()
         peer.send(image_message(10 * SECOND, image))
         wait_for(lambda: peer.figures()['frames processed'] == '1')
         cloud = peer.send(image_message(10 * SECOND + SECOND // 10, view), clouds=1)[-1]
@@ -77,7 +77,7 @@ def test_foreign_parameters_are_ignored_and_launch_lists_are_read(peer, tmp_path
     process = launch('cli.matcher', '--ros-args', '--params-file', str(params), '--params-file', str(launched), *SMALL,
                      '-p', 'weights:=ours_light')
     try:
-        wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
+        peer.wait_for_backend()
     finally:
         process.send_signal(signal.SIGINT)
         log = finish(process)

@@ -140,13 +140,8 @@ def attacked(tmp_path_factory) -> Iterator[Callable[..., Attacked]]:
 def opened(peer: Peer, matcher: Attacked) -> Attacked:
     """The matcher, once it reports its backend itself: the one before it may have been heard too."""
     peer.reports.clear()
-    wait_for(lambda: 'null' in peer.figures().get('backend', ''), 30)
+    peer.wait_for_backend('null')
     return matcher
-
-
-def change(peer: Peer, transition: int) -> bool:
-    request = ChangeState.Request(transition=Transition(id=transition))
-    return peer.call(ChangeState, '/matcher/change_state', request, 20).success
 
 
 def ask(peer: Peer, kind: Any, name: str, request: Any) -> None:
@@ -181,12 +176,12 @@ def poke(peer: Peer, where: str) -> None:
     elif where == '_on_request':
         ask(peer, GetParameters, '/matcher/match_keyframes', GetParameters.Request())
     elif where == 'stop':  # within on_deactivate
-        assert not change(peer, Transition.TRANSITION_DEACTIVATE)
-        assert change(peer, Transition.TRANSITION_CONFIGURE)
-        assert change(peer, Transition.TRANSITION_ACTIVATE)
+        assert not peer.change_state(Transition.TRANSITION_DEACTIVATE)
+        assert peer.change_state(Transition.TRANSITION_CONFIGURE)
+        assert peer.change_state(Transition.TRANSITION_ACTIVATE)
     elif where == '_give_up':
-        assert change(peer, Transition.TRANSITION_DEACTIVATE)
-        assert change(peer, Transition.TRANSITION_ACTIVATE)
+        assert peer.change_state(Transition.TRANSITION_DEACTIVATE)
+        assert peer.change_state(Transition.TRANSITION_ACTIVATE)
         wait_for(lambda: 'no engine' in peer.status()[1])
 
 
@@ -205,8 +200,8 @@ def test_exception_in_a_callback_is_logged_and_matcher_continues(peer, attacked,
     else:
         poke(peer, where)
     wait_for(lambda: matcher.failed(where))
-    wait_for(lambda: change(peer, Transition.TRANSITION_DEACTIVATE))
-    assert change(peer, Transition.TRANSITION_ACTIVATE)
+    wait_for(lambda: peer.change_state(Transition.TRANSITION_DEACTIVATE))
+    assert peer.change_state(Transition.TRANSITION_ACTIVATE)
     check_it_matches(peer)
     assert matcher.process.poll() is None
     log = matcher.log[before:]
@@ -231,7 +226,7 @@ def test_a_callback_that_always_fails_ends_the_process_with_1_and_a_line(peer, a
 
 def test_where_cleaning_up_fails_too_the_process_ends_with_1_and_a_line(peer, attacked):
     matcher = opened(peer, attacked('matcher', own=True))
-    assert change(peer, Transition.TRANSITION_DEACTIVATE)
+    assert peer.change_state(Transition.TRANSITION_DEACTIVATE)
     matcher.order('on_cleanup.always')
     ask(peer, ChangeState, '/matcher/change_state', ChangeState.Request(transition=Transition(id=Transition.TRANSITION_CLEANUP)))
     matcher.process.wait(20)

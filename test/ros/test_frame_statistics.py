@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from lightglue_trt_ros.ros.fading_log import FadingLog
@@ -36,15 +38,21 @@ def test_rates_are_over_ten_seconds():
     assert statistics.report()['fps in'] == '0.02'
 
 
+def logged(log: FadingLog, clock: Clock, warnings: Iterable[tuple[float, str]]) -> list[int]:
+    """Numbers of the warnings, each with its second, that are logged."""
+    lines = []
+    for number, (second, warning) in enumerate(warnings):
+        clock.now = 100.0 + second
+        if log.due(warning):
+            lines.append(number)
+    return lines
+
+
 def test_a_warning_that_lasts_is_logged_less_and_less_often():
     clock = Clock()
     log = FadingLog(clock)
-    lines = []
-    for second in range(2000):
-        clock.now = 100.0 + second
-        if log.due(f'no image on /image for {second:.0f} s: nobody publishes it'):
-            lines.append(second)
-    assert lines == [0, 10, 70, 670, 1270, 1870]
+    warnings = ((second, f'no image on /image for {second:.0f} s: nobody publishes it') for second in range(2000))
+    assert logged(log, clock, warnings) == [0, 10, 70, 670, 1270, 1870]
     clock.now += 4.0
     assert log.lasts('no image on /image for 9 s: nobody publishes it')
     clock.now += 2.0
@@ -54,34 +62,21 @@ def test_a_warning_that_lasts_is_logged_less_and_less_often():
 
 def test_warnings_that_differ_in_bytes_are_one():
     clock = Clock()
-    log = FadingLog(clock)
-    lines = 0
-    for second in range(60):
-        clock.now = 100.0 + second
-        lines += log.due(f'300 bytes starting {bytes([second * 37 % 256, second * 91 % 256]).hex(" ")}: it cannot be decoded')
-    assert lines == 2
+    warnings = ((second, f'300 bytes starting {bytes([second * 37 % 256, second * 91 % 256]).hex(" ")}: it cannot be decoded')
+                for second in range(60))
+    assert len(logged(FadingLog(clock), clock, warnings)) == 2
 
 
 def test_warnings_that_alternate_are_logged_in_turns_and_not_each_time():
     clock = Clock()
-    log = FadingLog(clock)
-    lines = []
-    for second in range(100):
-        clock.now = 100.0 + second
-        if log.due(warning := 'ab'[second % 2]):
-            lines.append((second, warning))
-    assert lines == [(0, 'a'), (5, 'b'), (10, 'a'), (15, 'b'), (70, 'a'), (75, 'b')]
+    warnings = ((second, 'ab'[second % 2]) for second in range(100))
+    assert logged(FadingLog(clock), clock, warnings) == [0, 5, 10, 15, 70, 75], 'of an even number a, of an odd one b'
 
 
 def test_each_warning_fades_separately_and_restarts_if_time_goes_back():
     clock = Clock()
-    log = FadingLog(clock, pause_s=0.0)
-    lines = []
-    for step in range(300):
-        clock.now = 100.0 + (step if step < 150 else step - 150) * 0.1  # the clock of a recording that begins again
-        if log.due(warning := 'ab'[step % 2]):
-            lines.append((step, warning))
-    assert lines == [(0, 'a'), (1, 'b'), (100, 'a'), (101, 'b'), (150, 'a'), (151, 'b'), (250, 'a'), (251, 'b')]
+    warnings = ((step % 150 * 0.1, 'ab'[step % 2]) for step in range(300))  # the clock of a recording that begins again
+    assert logged(FadingLog(clock, pause_s=0.0), clock, warnings) == [0, 1, 100, 101, 150, 151, 250, 251]
 
 
 def test_the_last_error_has_its_age():

@@ -12,18 +12,15 @@ import pytest
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 from diagnostic_msgs.msg import DiagnosticStatus
 from sensor_msgs.msg import Image, PointCloud2
-from support.ros_helpers import SECOND, SpunMatcher, as_parameters, image_message
+from support.ros_helpers import SECOND, SMALL, SpunMatcher, image_message, matcher_node, opens
 from support.waiting import wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
-from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros import diagnostics
 from lightglue_trt_ros.ros.frame_statistics import FrameStatistics
-from lightglue_trt_ros.ros.matcher.node import MatcherNode
 
 pytestmark = pytest.mark.usefixtures('ros')
 
-PARAMETERS = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}
 OK, MATCHING = DiagnosticStatus.OK, 'matching'
 
 
@@ -43,8 +40,7 @@ class ContrastBackend(NullBackend):
 
 @pytest.fixture
 def matcher():
-    running = SpunMatcher(MatcherNode(lambda config, *, cancelled: Opened(ContrastBackend(config.engine_spec('fp32')), 'contrast'),
-                                      parameter_overrides=as_parameters(PARAMETERS)))
+    running = SpunMatcher(matcher_node(opens(ContrastBackend), SMALL))
     yield running
     running.close()
 

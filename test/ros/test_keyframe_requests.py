@@ -11,21 +11,18 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 from lifecycle_msgs.msg import Transition
-from lifecycle_msgs.srv import ChangeState
 from rcl_interfaces.srv import GetParameters
 from rclpy.lifecycle import TransitionCallbackReturn
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
-from support.ros_helpers import SECOND, Peer, as_parameters, header, image_message, with_peer
+from support.ros_helpers import SECOND, Peer, depth_message, header, image_message, matcher_node, opens, with_peer
 from support.waiting import wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.types import HostFeatures, Matches
-from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.executor import FAILURES, NodeExecutor
 from lightglue_trt_ros.ros.matcher import pipeline
 from lightglue_trt_ros.ros.matcher.keyframe_topics import COLUMNS
-from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.utils.errors import DeviceMemoryError
 
 HEIGHT, WIDTH = 48, 64
@@ -71,15 +68,17 @@ class Asked:
     """A node, its backend, and a client of its ~/match_keyframes."""
 
     def __init__(self, ends: ExitStack, camera: str = '', **parameters) -> None:
-        def opener(config, *, cancelled):
-            self.backend = ShiftedBackend(config.engine_spec('fp32'))
-            return Opened(self.backend, 'shifted')
-
-        self.node = MatcherNode(opener, parameter_overrides=as_parameters({**SETTINGS, **parameters}))
+        self.backends: list[ShiftedBackend] = []
+        self.node = matcher_node(opens(ShiftedBackend, self.backends), SETTINGS, **parameters)
         self.peer = with_peer(ends, self.node)
         self.client = self.peer.node.create_client(GetParameters, f'/matcher/{camera}match_keyframes')
         assert self.client.wait_for_service(10)
-        wait_for(lambda: 'null' in self.peer.figures().get('backend', ''), 10)
+        self.peer.wait_for_backend('null', 10)
+
+    @property
+    def backend(self) -> ShiftedBackend:
+        """The one that is open."""
+        return self.backends[-1]
 
     def show(self, number: int, gray: int = 0, publisher=None) -> None:
         """Publish a frame, of its own stamp."""
@@ -104,10 +103,6 @@ class Asked:
 
     def ask(self, *stamps: str):
         return self.client.call_async(GetParameters.Request(names=stamps or ('1.1', '1.1')))
-
-    def set_state(self, transition: int) -> bool:
-        request = ChangeState.Request(transition=Transition(id=transition))
-        return self.peer.call(ChangeState, '/matcher/change_state', request).success
 
 
 def answered(future):
@@ -143,16 +138,14 @@ def test_a_request_with_each_frame_costs_no_frame_its_depth(stack):
     info.publish(CameraInfo(header=header(SECOND), height=HEIGHT, width=WIDTH, distortion_model='plumb_bob', d=[0.0] * 5,
                             k=[60.0, 0.0, 32.0, 0.0, 60.0, 24.0, 0.0, 0.0, 1.0]))
     time.sleep(0.3)
-    depth = Image(height=HEIGHT, width=WIDTH, step=2 * WIDTH, encoding='16UC1')
-    depth.data.frombytes(np.full((HEIGHT, WIDTH), 2000, np.uint16).tobytes())
+    depth = np.full((HEIGHT, WIDTH), 2000, np.uint16)
     futures = []
     for number in range(20):
         asked.show(number)
         if number > 2:
             futures.append(asked.ask())
         time.sleep(0.008)
-        depth.header = header(SECOND + number * SECOND // 10)
-        depths.publish(depth)
+        depths.publish(depth_message(SECOND + number * SECOND // 10, depth))
         time.sleep(0.05)
     wait_for(lambda: asked.figure('frames processed') >= 18)
     assert all(len(answered(future)) == len(COLUMNS) for future in futures)
@@ -169,13 +162,13 @@ def test_waiting_requests_are_answered_on_deactivation_and_shut_down(stack, capf
         waiting = [asked.ask() for _ in range(5)]
         time.sleep(0.3)
         threading.Timer(0.5, asked.backend.gate.set).start()
-        assert asked.set_state(transition)
+        assert asked.peer.change_state(transition)
         for future in waiting:
             assert answered(future)[0].string_value == 'not answered: the node was deactivated'
         if transition == INACTIVE:
             assert 'the node is not active' in answered(asked.ask())[0].string_value
             before = asked.figure('frames processed')
-            assert asked.set_state(ACTIVE)
+            assert asked.peer.change_state(ACTIVE)
             wait_for(lambda: asked.peer.status()[1] in ('matching', 'waiting for images') or not asked.figure('frames processed'))
             assert before
     wait_for(lambda: not asked.client.service_is_ready())
@@ -276,13 +269,8 @@ def test_who_comes_later_gets_the_keyframes_that_are_kept(stack):
 
 
 def test_node_executor_answers_requests_and_stops_while_some_wait(ros, capfd):
-    backends = []
-
-    def opener(config, *, cancelled):
-        backends.append(ShiftedBackend(config.engine_spec('fp32')))
-        return Opened(backends[-1], 'shifted')
-
-    node = MatcherNode(opener, parameter_overrides=as_parameters(SETTINGS))
+    backends: list[ShiftedBackend] = []
+    node = matcher_node(opens(ShiftedBackend, backends), SETTINGS)
     peer, executor, ended = Peer(), NodeExecutor(), threading.Event()
     executor.add_node(node)
     thread = threading.Thread(target=executor.spin_until, args=(ended.is_set,))

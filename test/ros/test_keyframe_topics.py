@@ -12,17 +12,20 @@ from rclpy.parameter import Parameter
 from sensor_msgs.msg import PointCloud2
 from support.counted_backend import CountedBackend
 from support.networks import light, photo
-from support.ros_helpers import SECOND, as_parameters, image_message, with_peer
+from support.ros_helpers import SECOND, image_message, matcher_node, opens, with_peer
 from support.waiting import wait_for
 
+from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.types import FrameMatches
-from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.matcher.keyframe_topics import COLUMNS, _columns
-from lightglue_trt_ros.ros.matcher.node import MatcherNode
 
 HEIGHT, WIDTH, STEP, FRAMES = 240, 320, 24, 8
 SETTINGS = {'image_height': HEIGHT, 'image_width': WIDTH, 'max_keypoints': 600, 'backend': 'onnxruntime', 'keyframes': 10,
             'keyframe_min_ratio': 0.7}
+
+
+def counted(spec: EngineSpec) -> CountedBackend:
+    return CountedBackend(spec, light(), threads=2)
 
 
 def points_in(cloud: PointCloud2) -> np.ndarray:
@@ -37,12 +40,7 @@ def points_in(cloud: PointCloud2) -> np.ndarray:
 
 def test_a_way_forth_and_back_closes_its_loop_in_one_inference(stack):
     backends: list[CountedBackend] = []
-
-    def opened(config, *, cancelled):
-        backends.append(CountedBackend(config.engine_spec('fp32'), light(), threads=2))
-        return Opened(backends[-1], 'counted')
-
-    node = MatcherNode(open_backend=opened, parameter_overrides=as_parameters(SETTINGS))
+    node = matcher_node(opens(counted, backends), SETTINGS)
     peer = with_peer(stack, node)
     keyframes: list[PointCloud2] = []
     peer.node.create_subscription(PointCloud2, '/matcher/keyframe', keyframes.append, 10)
@@ -100,10 +98,7 @@ def test_columns_of_an_answer_have_their_names():
 
 
 def test_detection_threshold_set_at_runtime_applies_to_keyframes(stack):
-    def opened(config, *, cancelled):
-        return Opened(CountedBackend(config.engine_spec('fp32'), light(), threads=2), 'counted')
-
-    node = MatcherNode(open_backend=opened, parameter_overrides=as_parameters({**SETTINGS, 'keyframe_min_ratio': 1.0}))
+    node = matcher_node(opens(counted), SETTINGS, keyframe_min_ratio=1.0)
     peer = with_peer(stack, node)
     keyframes: list[PointCloud2] = []
     peer.node.create_subscription(PointCloud2, '/matcher/keyframe', keyframes.append, 10)

@@ -17,12 +17,10 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the example
 pytest.importorskip('skimage', reason='the camera shows a photograph of scikit-image')
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from support.networks import photo
-from support.ros_helpers import SECOND, as_parameters, header, image_message, with_peer
+from support.ros_helpers import SECOND, depth_message, header, image_message, matcher_node, with_peer
 from support.shared_backend import open_shared
 from support.stereo_pairs import FOCAL, HEIGHT, WIDTH, camera_info
 from support.waiting import wait_for
-
-from lightglue_trt_ros.ros.matcher.node import MatcherNode
 
 EXAMPLE = Path(__file__).resolve().parents[2] / 'examples' / 'loop_closure.py'
 SETTINGS = {'image_height': HEIGHT, 'image_width': WIDTH, 'max_keypoints': 300, 'backend': 'onnxruntime', 'depth': True,
@@ -32,7 +30,7 @@ LOOP = re.compile(r'loop: (\S+) is at \[(\S+), (\S+), (\S+)\] m, (\S+) degrees f
 
 
 def test_a_client_that_starts_late_closes_the_loop_of_a_way_forth_and_back(stack):
-    node = MatcherNode(open_backend=open_shared, parameter_overrides=as_parameters(SETTINGS))
+    node = matcher_node(open_shared, SETTINGS)
     peer = with_peer(stack, node)
     keyframes: list[PointCloud2] = []
     peer.node.create_subscription(PointCloud2, '/matcher/keyframe', keyframes.append, 10)
@@ -48,8 +46,7 @@ def test_a_client_that_starts_late_closes_the_loop_of_a_way_forth_and_back(stack
     teller.start()
     stack.callback(teller.join, 5)
     stack.callback(ended.set)
-    depth = Image(height=HEIGHT, width=WIDTH, step=2 * WIDTH, encoding='16UC1')
-    depth.data.frombytes(np.full((HEIGHT, WIDTH), round(1000 * DEPTH_M), np.uint16).tobytes())
+    depth = np.full((HEIGHT, WIDTH), round(1000 * DEPTH_M), np.uint16)
     wait_for(lambda: peer.figures().get('calibration', '').startswith('/camera_info') or info.get_subscription_count())
     wall = photo('coffee', HEIGHT, WIDTH + STEP * FRAMES)
     there = [*range(0, STEP * FRAMES, STEP)]
@@ -57,8 +54,7 @@ def test_a_client_that_starts_late_closes_the_loop_of_a_way_forth_and_back(stack
 
     def show(number: int) -> None:
         before = len(peer.clouds)
-        depth.header = header(SECOND + number * SECOND // 10)
-        depths.publish(depth)
+        depths.publish(depth_message(SECOND + number * SECOND // 10, depth))
         peer.send(image_message(SECOND + number * SECOND // 10, wall[:, places[number]:places[number] + WIDTH].copy()))
         wait_for(lambda: len(peer.clouds) > before if number else int(peer.figures().get('frames processed', 0)))
 

@@ -14,12 +14,11 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from sensor_msgs.msg import Image
-from support.ros_helpers import SECOND, SpunMatcher, as_parameters, image_message
+from support.ros_helpers import SECOND, SpunMatcher, as_parameters, image_message, opens
 from support.waiting import wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.masks import load_mask
-from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.utils.errors import ConfigError
@@ -35,7 +34,9 @@ RIGHT[:, 64:], UPPER[:48] = 255, 1
 class Masked(NullBackend):
     """Remembers the masks that it was given."""
 
-    masks: list
+    def __init__(self, spec, masks: list) -> None:
+        super().__init__(spec)
+        self.masks = masks
 
     def extract(self, image, mask=None):
         self.masks.append(mask)
@@ -48,13 +49,9 @@ class Run(SpunMatcher):
     def __init__(self, log, remapped=(), **parameters) -> None:
         self.masks: list = []
 
-        def opened(config, *, cancelled):
-            backend = Masked(config.engine_spec('fp32'))
-            backend.masks = self.masks
-            return Opened(backend, 'masked')
-
         arguments = ['--ros-args', *(word for rule in remapped for word in ('-r', rule))] if remapped else None
-        super().__init__(MatcherNode(opened, parameter_overrides=as_parameters({**SMALL, **parameters}), cli_args=arguments))
+        super().__init__(MatcherNode(opens(lambda spec: Masked(spec, self.masks)), cli_args=arguments,
+                                     parameter_overrides=as_parameters({**SMALL, **parameters})))
         self._log, self.time = log, 10 * SECOND
         sensor = QoSProfile(depth=10, reliability=ReliabilityPolicy.BEST_EFFORT)
         topic = next((rule.removeprefix('mask:=') for rule in remapped), '/mask')

@@ -19,30 +19,26 @@ from hypothesis import strategies as st
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 from diagnostic_msgs.msg import DiagnosticStatus
 from lifecycle_msgs.msg import State, Transition
-from lifecycle_msgs.srv import ChangeState, GetState
+from lifecycle_msgs.srv import GetState
 from rcl_interfaces.srv import DescribeParameters, SetParameters
 from rclpy.parameter import Parameter
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CompressedImage, Image
 from std_srvs.srv import Trigger
-from support.ros_helpers import SECOND, Peer, SpunMatcher, as_parameters, header, image_message, uniform_image
+from support.ros_helpers import SECOND, SMALL, Peer, SpunMatcher, header, image_message, matcher_node, opens, uniform_image
 from support.waiting import wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
-from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.engines.selection import Opened
+from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.ros import diagnostics
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
 from lightglue_trt_ros.ros.frame_statistics import FrameStatistics
 from lightglue_trt_ros.ros.matcher import subscription
-from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.utils.errors import ConfigError, DeviceMemoryError, EngineError
 from lightglue_trt_ros.utils.processes import FASTDDS_VARIABLES
 
 pytestmark = pytest.mark.usefixtures('ros')
-
-SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}
 
 
 class GatedBackend(NullBackend):
@@ -54,10 +50,11 @@ class GatedBackend(NullBackend):
     threads: ClassVar[set[int]] = set()
     open_now = extracted = 0
 
-    def __init__(self, config: MatcherConfig) -> None:
+    def __init__(self, spec: EngineSpec) -> None:
+        GatedBackend.opening.wait(10)
         if GatedBackend.refuse:
             raise GatedBackend.refuse
-        super().__init__(config.engine_spec('fp32'))
+        super().__init__(spec)
         GatedBackend.open_now += 1
 
     def extract(self, image, mask=None):
@@ -75,16 +72,11 @@ class GatedBackend(NullBackend):
         GatedBackend.open_now -= 1
 
 
-def open_gated(config, *, cancelled=bool):
-    GatedBackend.opening.wait(10)
-    return Opened(GatedBackend(config), 'gated')
-
-
 class Running(SpunMatcher):
     """On the gated backend."""
 
     def __init__(self, **parameters) -> None:
-        super().__init__(MatcherNode(open_gated, parameter_overrides=as_parameters({**SMALL, **parameters})))
+        super().__init__(matcher_node(opens(GatedBackend), SMALL, **parameters))
 
 
 def state_of(peer: Peer) -> int:
@@ -238,8 +230,7 @@ def test_exhausted_device_memory_deactivates_node_until_reactivated(running):
     assert GatedBackend.open_now == 0
     wait_for(lambda: peer.status() == (DiagnosticStatus.ERROR, 'device memory is exhausted: 3 MiB are free'))
     GatedBackend.failure = None
-    request = ChangeState.Request(transition=Transition(id=Transition.TRANSITION_ACTIVATE))
-    assert peer.call(ChangeState, '/matcher/change_state', request).success
+    assert peer.change_state(Transition.TRANSITION_ACTIVATE)
     first_pair(peer, 20 * SECOND)
 
 
@@ -358,16 +349,12 @@ def test_setting_parameters_while_it_runs(running):
     ({'max_keypoints': 9999}, '9999'), ({'lightglue_weights': 'homography'}, 'is now weights')])
 def test_bad_parameters_refuse_to_start_with_a_reason(parameters, words):
     with pytest.raises(ConfigError, match=words):
-        MatcherNode(open_gated, parameter_overrides=as_parameters({**SMALL, **parameters}))
+        matcher_node(opens(GatedBackend), SMALL, **parameters)
 
 
 def test_without_autostart_lifecycle_transitions_reopen_the_backend(running):
     run = running(autostart=False)
-
-    def change(transition: int) -> bool:
-        return changed(run.peer, transition)
-
-    opened = GatedBackend.open_now
+    change, opened = run.peer.change_state, GatedBackend.open_now
     assert state_of(run.peer) == State.PRIMARY_STATE_UNCONFIGURED
     assert change(Transition.TRANSITION_CONFIGURE)
     assert change(Transition.TRANSITION_ACTIVATE)
@@ -401,7 +388,7 @@ def test_backend_that_fails_to_open_leaves_node_inactive_with_reason(running, ca
     assert f'not activated: {words}' in log
     assert 'ros2 lifecycle set /matcher activate (weights, ' in log
     GatedBackend.refuse = None
-    assert changed(run.peer, Transition.TRANSITION_ACTIVATE)
+    assert run.peer.change_state(Transition.TRANSITION_ACTIVATE)
     first_pair(run.peer)
 
 
@@ -414,15 +401,15 @@ def test_after_an_error_in_a_transition_nothing_is_there_twice(running, monkeypa
         start(thread)
 
     monkeypatch.setattr(threading.Thread, 'start', refuse)
-    assert changed(run.peer, Transition.TRANSITION_CONFIGURE)
-    assert not changed(run.peer, Transition.TRANSITION_ACTIVATE)
+    assert run.peer.change_state(Transition.TRANSITION_CONFIGURE)
+    assert not run.peer.change_state(Transition.TRANSITION_ACTIVATE)
     log = capfd.readouterr().err
     assert "on_activate failed, RuntimeError: can't start new thread" in log
     assert 'ros2 lifecycle set /matcher configure, then activate' in log
     assert state_of(run.peer) == State.PRIMARY_STATE_UNCONFIGURED
     monkeypatch.undo()
-    assert changed(run.peer, Transition.TRANSITION_CONFIGURE)
-    assert changed(run.peer, Transition.TRANSITION_ACTIVATE)
+    assert run.peer.change_state(Transition.TRANSITION_CONFIGURE)
+    assert run.peer.change_state(Transition.TRANSITION_ACTIVATE)
     for i in range(5):
         run.peer.send(image_message(10 * SECOND + i * SECOND // 10))
         time.sleep(0.1)
@@ -434,9 +421,9 @@ def test_after_an_error_in_a_transition_nothing_is_there_twice(running, monkeypa
 def test_the_node_answers_and_reports_while_the_backend_is_opened(running, capfd):
     GatedBackend.opening.clear()
     run = running(autostart=False)
-    assert changed(run.peer, Transition.TRANSITION_CONFIGURE)
+    assert run.peer.change_state(Transition.TRANSITION_CONFIGURE)
     started = time.monotonic()
-    assert changed(run.peer, Transition.TRANSITION_ACTIVATE)
+    assert run.peer.change_state(Transition.TRANSITION_ACTIVATE)
     wait_for(lambda: run.peer.status()[1] == 'opening the networks')
     assert time.monotonic() - started < 3, 'the executor does not wait'
     log = capfd.readouterr().err
@@ -458,27 +445,22 @@ def test_frame_that_outlasts_deactivation_spares_the_next_activation(running, mo
     GatedBackend.gate.clear()
     run.peer.send(image_message(11 * SECOND))
     time.sleep(0.2)
-    assert changed(run.peer, Transition.TRANSITION_DEACTIVATE)
-    assert changed(run.peer, Transition.TRANSITION_ACTIVATE)
+    assert run.peer.change_state(Transition.TRANSITION_DEACTIVATE)
+    assert run.peer.change_state(Transition.TRANSITION_ACTIVATE)
     wait_for(lambda: GatedBackend.open_now == opened + 2)
     GatedBackend.gate.set()
     wait_for(lambda: GatedBackend.open_now == opened + 1)
     first_pair(run.peer, 20 * SECOND)
 
 
-def changed(peer: Peer, transition: int) -> bool:
-    request = ChangeState.Request(transition=Transition(id=transition))
-    return peer.call(ChangeState, '/matcher/change_state', request).success
-
-
 @pytest.mark.parametrize('transition', [Transition.TRANSITION_CONFIGURE, 99])
 def test_a_transition_that_is_not_allowed_is_refused_and_costs_nothing(running, transition, capfd):
     peer = running().peer
-    assert not changed(peer, transition)
+    assert not peer.change_state(transition)
     first_pair(peer)
     log = capfd.readouterr().err  # from Kilted on rclpy's own line
     assert f'transition {transition} is refused: ' in log or f'Unable to start transition {transition} ' in log
-    assert changed(peer, Transition.TRANSITION_DEACTIVATE)
+    assert peer.change_state(Transition.TRANSITION_DEACTIVATE)
 
 
 def test_silence_is_explained(running):

@@ -14,6 +14,7 @@ nav = pytest.importorskip('nav_msgs.msg', reason='nav_msgs is not installed: the
 from diagnostic_msgs.msg import DiagnosticStatus
 from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import CameraInfo, PointCloud2, PointField
+from support.bags import IMAGE, write_messages
 from support.moving_camera import BASELINE, FOCAL, SIZE, poses_of, steps
 from support.ros_helpers import SECOND, Peer, as_parameters, header, image_message, report_often, spun, started
 from support.waiting import wait_for
@@ -142,19 +143,14 @@ def test_clouds_become_poses_a_path_and_velocities(stack, capfd):
 def test_what_the_node_publishes_is_no_ground_truth_of_its_recording(stack, tmp_path):
     pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
     from rclpy.serialization import serialize_message
-    from rosbags.rosbag2 import Writer
-    from rosbags.typesys import Stores, get_typestore
     watcher = Watcher(stack, publish_tf=False)
     clouds = [cloud_of(step) for step in steps(poses_of(8))]
     watcher.hear(info(), *clouds)
     wait_for(lambda: len(watcher.messages) >= len(clouds) - 1)
     images = [image_message(cloud.header.stamp.sec * SECOND + cloud.header.stamp.nanosec) for cloud in clouds]
-    recorded = {'/camera/image_raw': ('sensor_msgs/msg/Image', images), '/vo/poses': ('nav_msgs/msg/Odometry', watcher.messages)}
-    with Writer(tmp_path / 'bag', version=9) as writer:
-        for topic, (kind, messages) in recorded.items():
-            connection = writer.add_connection(topic, kind, typestore=get_typestore(Stores.ROS2_HUMBLE))
-            for number, message in enumerate(messages):
-                writer.write(connection, number, serialize_message(message))
+    write_messages(tmp_path / 'bag', {
+        '/camera/image_raw': (IMAGE, enumerate(map(serialize_message, images))),
+        '/vo/poses': ('nav_msgs/msg/Odometry', enumerate(map(serialize_message, watcher.messages)))})
     notes: list[str] = []
     assert load_ground_truth(open_recording(tmp_path / 'bag'), on_note=notes.append) is None
     assert notes == ['/vo/poses is the odometry of this package, computed from images of this recording: '
@@ -426,7 +422,7 @@ def test_a_flight_through_the_real_matcher(stack):
     matcher = MatcherNode(parameter_overrides=as_parameters(settings))
     started(stack, matcher)
     peer = watcher.peer
-    wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
+    peer.wait_for_backend()
     watcher.infos.publish(info(flight.intrinsics, (320, 240)))
     frames = list(flight.render())
     for index, frame in enumerate(frames):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import signal
 import subprocess
@@ -25,6 +24,9 @@ from rclpy.executors import SingleThreadedExecutor
 from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
+from support.bags import IMAGE, serialised_images, write_messages
+from support.executables import environment
+from support.image_recordings import image_folder, pinhole
 
 from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_ros.cli.play_bag import main
@@ -107,11 +109,9 @@ def play() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     made: list[subprocess.Popen[str]] = []
 
     def start(*arguments: object, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[str]:
-        repository = str(Path(__file__).resolve().parents[2])
-        path = os.pathsep.join(filter(None, (repository, os.environ.get('PYTHONPATH'))))
         command = [sys.executable, '-m', 'lightglue_trt_ros.cli.play_bag', '--start-delay', '1']  # so that listeners know of it
         made.append(subprocess.Popen([*command, *map(str, arguments)], text=True, stdin=stdin, stdout=subprocess.PIPE,
-                                     stderr=subprocess.PIPE, env={**os.environ, 'PYTHONPATH': path}))
+                                     stderr=subprocess.PIPE, env=environment()))
         return made[-1]
 
     yield start
@@ -161,19 +161,11 @@ def test_every_frame_in_order(tmp_path: Path, storage: str, listen: Callable[...
 
 def test_recorded_masks_go_out_before_the_first_image_after_them(tmp_path: Path, listen: Callable[..., Listener],
                                                                  play: Callable[..., subprocess.Popen[str]]) -> None:
-    from rosbags.rosbag2 import Writer
-    from rosbags.typesys import Stores, get_typestore
     stamps = [START + number * PERIOD - PERIOD // 4 for number in (-1, 1, 2, 4, 9)]
     write_bag(tmp_path / 'images', frames(6))
     write_bag(tmp_path / 'masks', ((stamp, np.full((48, 64), number, np.uint8)) for number, stamp in enumerate(stamps)))
     bag, topics = tmp_path / 'bag', {'images': '/camera/image_raw', 'masks': '/seen/mask'}
-    recorded = [(frame.received_ns, topic, frame.raw) for name, topic in topics.items()
-                for frame in open_recording(tmp_path / name).frames()]
-    with Writer(bag, version=9) as writer:
-        connections = {topic: writer.add_connection(topic, 'sensor_msgs/msg/Image', typestore=get_typestore(Stores.ROS2_HUMBLE))
-                       for topic in topics.values()}
-        for moment, topic, raw in sorted(recorded):
-            writer.write(connections[topic], moment, raw)
+    write_messages(bag, {topic: (IMAGE, serialised_images(tmp_path / name)) for name, topic in topics.items()})
     listener, masked = listen(), listen(topic='/seen/mask')
     process = play(bag, '--image-topic', '/camera/image_raw', '--mask-topic', '/seen/mask', '--hz', '20')
     out, err = process.communicate(timeout=30)
@@ -203,11 +195,8 @@ def test_large_images_best_effort_arrive_without_any_setting(tmp_path: Path, lis
 
 def test_folder_compressed_best_effort_under_another_name(tmp_path: Path, listen: Callable[..., Listener],
                                                           play: Callable[..., subprocess.Popen[str]]) -> None:
-    (tmp_path / 'images').mkdir()
     sent = list(frames(10, color=True))
-    for number, (_, image) in enumerate(sent):
-        cv2.imwrite(str(tmp_path / 'images' / f'{number}.png'), image)
-    (tmp_path / 'timestamps.txt').write_text(''.join(f'{stamp // 10**9}.{stamp % 10**9:09d}\n' for stamp, _ in sent))
+    image_folder(tmp_path, [image for _, image in sent], [f'{stamp // 10**9}.{stamp % 10**9:09d}' for stamp, _ in sent])
     listener = listen(CompressedImage, '/robot/left/compressed', '/robot/camera_info', ReliabilityPolicy.BEST_EFFORT)
     process = play(tmp_path, '--hz', '50', '--compressed', 'png', '--topic', '/camera/left', '--reliability', 'best_effort',
                    '--frame-id', 'left', '--ros-args', '-r',
@@ -297,7 +286,7 @@ def test_nobody_comes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None
     assert 'published 2 frames' in out
 
 
-def test_errors(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_errors(tmp_path: Path, capfd: pytest.CaptureFixture[str], usage_error: Callable[..., str]) -> None:
     assert main([str(tmp_path / 'gone')]) == 1
     assert 'play_bag: ' in (err := capfd.readouterr().err)
     assert 'gone does not exist' in err
@@ -312,8 +301,7 @@ def test_errors(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert 'ends after 2 of the 3 messages' in err
     for arguments in (['--rate', '0'], ['--rate', 'nan'], ['--hz', '-1'], ['--hz', '1', '--rate', '1'], ['--start-delay', '-1'],
                       ['--wait-for-subscribers', '-1'], ['--compressed', 'gif']):
-        with pytest.raises(SystemExit):
-            main([str(tmp_path / 'bag'), *arguments])
+        usage_error(main, tmp_path / 'bag', *arguments)
 
 
 def test_packets_keep_the_pace(tmp_path: Path) -> None:
@@ -336,17 +324,18 @@ def test_packets_keep_the_pace(tmp_path: Path) -> None:
     assert dues(9, others=[right, right], hz=10.0) == [0, 0, 0, 0.1, 0.1, 0.1, 0.2, 0.2, 0.2]
 
 
+def depth_folder(path: Path, depth: list[np.ndarray]) -> Path:
+    """An image folder of four frames, 0.05 s apart."""
+    stamps = [1 + number / 20 for number in range(4)]
+    return image_folder(path, [image for _, image in frames(4)], stamps, calibration=pinhole(64, 48, 50), depth=depth)
+
+
 @pytest.mark.parametrize('kind', ['folder', 'bag'])
 def test_depth_images_are_played_beside_the_images_they_are_registered_to(
         tmp_path: Path, kind: str, listen: Callable[..., Listener], play: Callable[..., subprocess.Popen[str]]) -> None:
     folder = tmp_path / 'folder'
     pixels = [np.full((48, 64), 1000 + number, np.uint16) for number in range(4)]
-    for name, images in (('images', [image for _, image in frames(4)]), ('depth', pixels)):
-        (folder / name).mkdir(parents=True)
-        for number, image in enumerate(images):
-            cv2.imwrite(str(folder / name / f'{number}.png'), image)
-    (folder / 'timestamps.txt').write_text(''.join(f'{1 + number / 20}\n' for number in range(4)))
-    (folder / 'calib.yaml').write_text('model: pinhole\nwidth: 64\nheight: 48\nfx: 50\nfy: 50\ncx: 32\ncy: 24\n')
+    depth_folder(folder, pixels)
     if kind == 'bag':
         assert make_bag([str(folder), str(tmp_path / 'bag')]) == 0
     depth = listen(topic='/camera/depth/image_raw', info_topic='/camera/depth/camera_info')  # waited for for a second alone
@@ -365,12 +354,7 @@ def test_depth_images_are_played_beside_the_images_they_are_registered_to(
 
 def test_depth_camera_info_subscribed_last_misses_no_message(
         tmp_path: Path, listen: Callable[..., Listener], play: Callable[..., subprocess.Popen[str]]) -> None:
-    for name, images in (('images', [image for _, image in frames(4)]), ('depth', [np.full((48, 64), 1000, np.uint16)] * 4)):
-        (tmp_path / name).mkdir()
-        for number, image in enumerate(images):
-            cv2.imwrite(str(tmp_path / name / f'{number}.png'), image)
-    (tmp_path / 'timestamps.txt').write_text(''.join(f'{1 + number / 20}\n' for number in range(4)))
-    (tmp_path / 'calib.yaml').write_text('model: pinhole\nwidth: 64\nheight: 48\nfx: 50\nfy: 50\ncx: 32\ncy: 24\n')
+    depth_folder(tmp_path, [np.full((48, 64), 1000, np.uint16)] * 4)
     images, depth = listen(), listen(topic='/camera/depth/image_raw', info_topic='/elsewhere')
     process = play(tmp_path, '--depth', '--start-delay', '0')
     assert depth.wait(lambda: depth.publishers('/camera/depth/image_raw') > 0, 30)
@@ -381,15 +365,8 @@ def test_depth_camera_info_subscribed_last_misses_no_message(
 
 def stereo_folder(folder: Path) -> Path:
     """An image folder of five pairs, 0.1 s apart."""
-    for name, first in (('images', 0), ('images_right', 5)):
-        (folder / name).mkdir(parents=True)
-        for number, (_, image) in enumerate(list(frames(10))[first:first + 5]):
-            cv2.imwrite(str(folder / name / f'{number}.png'), image)
-    calibration = 'model: pinhole\nwidth: 64\nheight: 48\nfx: 50\nfy: 50\ncx: 32\ncy: 24\n'
-    (folder / 'calib.yaml').write_text(calibration)
-    (folder / 'calib_right.yaml').write_text(calibration + 'baseline_m: 0.25\n')
-    (folder / 'timestamps.txt').write_text(''.join(f'{1 + number / 10}\n' for number in range(5)))
-    return folder
+    images = [image for _, image in frames(10)]
+    return image_folder(folder, images[:5], calibration=pinhole(64, 48, 50), baseline_m=0.25, images_right=images[5:])
 
 
 def test_a_stereo_folder_is_played_with_both_cameras(tmp_path: Path, listen: Callable[..., Listener],

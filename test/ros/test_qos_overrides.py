@@ -8,30 +8,23 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the nodes a
 nav = pytest.importorskip('nav_msgs.msg', reason='nav_msgs is not installed: the odometry is not tested')
 from rclpy.parameter import Parameter
 from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
-from support.ros_helpers import Peer, SpunMatcher, as_parameters, image_message
+from support.ros_helpers import SMALL, Peer, SpunMatcher, as_parameters, image_message, matcher_node, opens
 from support.waiting import wait_for
 
-from lightglue_trt_eval.times.null_backend import NullBackend
-from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.odometry_node import OdometryNode
 from lightglue_trt_ros.utils.errors import ConfigError
 
 IMAGE, MASK, INFO, MATCHES = (f'qos_overrides./{topic}' for topic in (
     'image.subscription', 'mask.subscription', 'camera_info.subscription', 'matcher/matches.publisher'))
-SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 64}
 
 
 def overrides(**values) -> list[Parameter]:
     return as_parameters(values)
 
 
-def opened(config, *, cancelled=bool) -> Opened:
-    return Opened(NullBackend(config.engine_spec('fp32')), 'null')
-
-
 def matcher(**parameters) -> MatcherNode:
-    return MatcherNode(opened, parameter_overrides=overrides(**SMALL, **parameters))
+    return matcher_node(opens(), SMALL, **parameters)
 
 
 def of_subscription(peer: Peer, topic: str, node: str = 'matcher') -> tuple:

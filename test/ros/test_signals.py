@@ -10,12 +10,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import cv2
-import numpy as np
 import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the executables are not tested')
-from support.executables import SMALL, environment_of_package, finish, launch, launch_code
+from support.executables import SMALL, environment, finish, launch, launch_code
+from support.image_recordings import folder_of_images
 from support.waiting import wait_for
 
 LIGHT = [*SMALL, '-p', 'weights:=ours_light']
@@ -45,7 +44,7 @@ sys.exit(main())
 
 
 def test_a_signal_while_the_node_activates_ends_it_without_an_error():
-    done = subprocess.run([sys.executable, '-c', STARTING], env=environment_of_package(), text=True, capture_output=True,
+    done = subprocess.run([sys.executable, '-c', STARTING], env=environment(), text=True, capture_output=True,
                           timeout=60)
     assert 'Traceback' not in done.stderr
     assert done.returncode == 0, done.stderr
@@ -68,7 +67,7 @@ sys.exit(main())
 
 
 def test_a_signal_while_engines_are_built_ends_the_builder_too():
-    done = subprocess.run([sys.executable, '-c', BUILDING], env=environment_of_package(), text=True, capture_output=True,
+    done = subprocess.run([sys.executable, '-c', BUILDING], env=environment(), text=True, capture_output=True,
                           timeout=50)
     assert done.returncode == 0, done.stderr
     assert not Path(f'/proc/{done.stdout.strip()}').exists()
@@ -163,7 +162,7 @@ def test_signals_end_a_node_with_0_from_its_start_on(command, tmp_path):
         caught = int(STATUS.search(Path(f'/proc/{process.pid}/status').read_text())[1], 16)
         return bool(caught & 1 << (signal.SIGTERM - 1))
 
-    arguments = [str(recording(tmp_path)), '--subscriber-timeout', '60'] if command == 'play_bag' else []
+    arguments = [str(folder_of_images(tmp_path, 2)), '--subscriber-timeout', '60'] if command == 'play_bag' else []
 
     def end_after(step: int) -> None:
         number = (signal.SIGINT, signal.SIGTERM)[step % 2]
@@ -177,12 +176,3 @@ def test_signals_end_a_node_with_0_from_its_start_on(command, tmp_path):
 
     with ThreadPoolExecutor(2) as two_at_a_time:
         list(two_at_a_time.map(end_after, range(8)))
-
-
-def recording(folder: Path) -> Path:
-    """Two frames, as an image folder."""
-    (folder / 'images').mkdir()
-    for name in ('000000.png', '000001.png'):
-        cv2.imwrite(str(folder / 'images' / name), np.zeros((48, 64), np.uint8))
-    (folder / 'timestamps.txt').write_text('1.0\n1.1\n')
-    return folder

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import cv2
 import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
@@ -14,6 +13,7 @@ pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 pytest.importorskip('skimage', reason="the flight's town has photographs of scikit-image")
 from diagnostic_msgs.msg import DiagnosticStatus
 from sensor_msgs.msg import Image
+from support.image_recordings import image_folder
 from support.ros_helpers import SECOND, as_parameters, with_peer
 from support.waiting import wait_for
 
@@ -32,13 +32,9 @@ SETTINGS = {'image_height': HEIGHT, 'image_width': WIDTH, 'max_keypoints': 400, 
 @pytest.fixture(scope='module')
 def flight(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An image folder."""
-    folder = tmp_path_factory.mktemp('flight')
-    (folder / 'images').mkdir()
     frames = list(Flight(frames=FRAMES, height=HEIGHT, width=WIDTH, blur=False).render())
-    for number, frame in enumerate(frames):
-        assert cv2.imwrite(str(folder / 'images' / f'{number:06}.png'), frame.image)
-    (folder / 'timestamps.txt').write_text(''.join(f'{frame.stamp_ns / SECOND:.9f}\n' for frame in frames))
-    return folder
+    return image_folder(tmp_path_factory.mktemp('flight'), [frame.image for frame in frames],
+                        [f'{frame.stamp_ns / SECOND:.9f}' for frame in frames])
 
 
 def seconds_of(message: Image) -> float:
@@ -53,7 +49,7 @@ class Watched:
         self.peer = with_peer(stack, node)
         self.stamps: list[float] = []
         self.peer.node.create_subscription(Image, '/image', lambda message: self.stamps.append(seconds_of(message)), 10)
-        wait_for(lambda: 'ONNX Runtime' in self.peer.figures().get('backend', ''), 60)
+        self.peer.wait_for_backend(timeout=60)
         command = [sys.executable, '-m', 'lightglue_trt_ros.cli.play_bag', str(bag), '--topic', '/image', '--rate', str(RATE),
                    '--wait-for-subscribers', '2']
         self.player = subprocess.Popen(command, cwd=Path(__file__).resolve().parents[2], stdout=subprocess.DEVNULL)

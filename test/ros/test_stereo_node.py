@@ -13,15 +13,13 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is
 pytest.importorskip('skimage', reason='the cameras show a photograph of scikit-image')
 from diagnostic_msgs.msg import DiagnosticStatus
 from sensor_msgs.msg import CameraInfo, Image
-from support.ros_helpers import SECOND, as_parameters, header, image_message, with_peer
+from support.ros_helpers import SECOND, header, image_message, matcher_node, opens, with_peer
 from support.shared_backend import SharedBackend
 from support.stereo_pairs import BASELINE, DISPARITY, HEIGHT, WIDTH, K, camera_info, wall_pairs
 from support.vins_estimator import Estimator
 from support.waiting import wait_for
 
-from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
-from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.parameters import NodeConfig
 from lightglue_trt_ros.utils.errors import ConfigError
 
@@ -36,16 +34,12 @@ class Rig:
     def __init__(self, stack: ExitStack, **parameters: Any) -> None:
         self.backends: list[SharedBackend] = []
 
-        def opened(config, *, cancelled):
-            self.backends.append(SharedBackend(config.engine_spec('fp32')))
-            return Opened(self.backends[-1], self.backends[-1].description)
-
-        self.node = MatcherNode(open_backend=opened, parameter_overrides=as_parameters({**SETTINGS, **parameters}))
+        self.node = matcher_node(opens(SharedBackend, self.backends), SETTINGS, **parameters)
         self.peer = with_peer(stack, self.node)
         make = self.peer.node.create_publisher
         self.rights = make(Image, '/right/image', 10)
         self.infos = [make(CameraInfo, topic, 10) for topic in ('/camera_info', '/right/camera_info')]
-        wait_for(lambda: 'ONNX Runtime' in self.peer.figures().get('backend', ''), 30)
+        self.peer.wait_for_backend()
         wait_for(lambda: all(each.get_subscription_count() for each in (self.rights, self.peer.images, *self.infos)))
 
     def tell_cameras(self, left: dict[str, Any] | None = None, right: dict[str, Any] | None = None) -> None:

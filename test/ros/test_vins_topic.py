@@ -14,19 +14,13 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is
 pytest.importorskip('skimage', reason='the flight shows photographs of scikit-image')
 from sensor_msgs.msg import CameraInfo
 from std_srvs.srv import Trigger
-from support.ros_helpers import SECOND, Peer, as_parameters, header, image_message, started
+from support.ros_helpers import SECOND, SMALL, Peer, header, image_message, matcher_node, opens, started
 from support.vins_estimator import Estimator
 from support.waiting import wait_for
 
 from lightglue_trt_eval.demo.flight import Flight, transfer
-from lightglue_trt_eval.times.null_backend import NullBackend
-from lightglue_trt_ros.core.cameras import (
-    Intrinsics,
-    normalised,
-    undistort,
-)
-from lightglue_trt_ros.engines.selection import Opened, open_backend
-from lightglue_trt_ros.ros.matcher.node import MatcherNode
+from lightglue_trt_ros.core.cameras import Intrinsics, normalised, undistort
+from lightglue_trt_ros.engines.selection import open_backend
 
 BARREL = [-0.28, 0.07, 0.0002, 0.00002, 0.0]
 
@@ -46,7 +40,7 @@ def run():
     ends = ExitStack()
 
     def start(opener, **parameters):
-        node = MatcherNode(opener, parameter_overrides=as_parameters({'tracks_format': 'vins', **parameters}))
+        node = matcher_node(opener, parameters, tracks_format='vins')
         started(ends, node)
         peer = Peer()
         ends.callback(peer.close)
@@ -60,11 +54,6 @@ def run():
     rclpy.try_shutdown()
 
 
-def null(config, *, cancelled=bool):
-    return Opened(NullBackend(config.engine_spec('fp32')), 'null')
-
-
-SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}
 TINY = Intrinsics(64, 48, np.array([[60.0, 0, 31.5], [0, 60.0, 23.5], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
 
 
@@ -86,7 +75,7 @@ def test_an_estimator_reads_the_flight(run, flight, channels, reference):
     frames, images, camera = flight
     _, peer, infos, estimator = run(open_backend, image_height=240, image_width=320, max_keypoints=400, max_tracks=150,
                                     backend='onnxruntime', vins_channels=channels, reference=reference, weights='ours_light')
-    wait_for(lambda: 'ONNX Runtime' in peer.figures().get('backend', ''), 30)
+    peer.wait_for_backend()
     wait_for(infos.get_subscription_count)
     for index, (frame, image) in enumerate(zip(frames, images, strict=True)):
         infos.publish(camera_info(camera, frame.stamp_ns))
@@ -116,7 +105,7 @@ def test_an_estimator_reads_the_flight(run, flight, channels, reference):
 
 
 def test_restart_follows_every_reset(run):
-    node, peer, infos, estimator = run(null, **SMALL)
+    node, peer, infos, estimator = run(opens(), **SMALL)
     wait_for(infos.get_subscription_count)
     infos.publish(camera_info(TINY))
     peer.send(image_message(SECOND))
@@ -138,7 +127,7 @@ def test_restart_follows_every_reset(run):
 
 
 def test_it_waits_for_the_camera_and_says_so_once_and_then_begins(run, capfd):
-    _, peer, infos, estimator = run(null, **SMALL)
+    _, peer, infos, estimator = run(opens(), **SMALL)
     peer.send(image_message(SECOND))
     time.sleep(0.2)
     for tenth in range(11, 16):
@@ -168,7 +157,7 @@ BAD = {
 @pytest.mark.parametrize('name', BAD)
 def test_a_bad_camera_is_one_line_and_the_next_good_one_works(run, capfd, name):
     changes, words = BAD[name]
-    _, peer, infos, estimator = run(null, **SMALL)
+    _, peer, infos, estimator = run(opens(), **SMALL)
     wait_for(infos.get_subscription_count)
     peer.send(image_message(SECOND))
     time.sleep(0.2)
@@ -188,7 +177,7 @@ def test_a_bad_camera_is_one_line_and_the_next_good_one_works(run, capfd, name):
 
 def test_nothing_of_it_is_there_by_default():
     rclpy.init()
-    node = MatcherNode(null, parameter_overrides=as_parameters(SMALL))
+    node = matcher_node(opens(), SMALL)
     node.trigger_configure()
     try:
         wait_for(lambda: node.count_publishers('/matcher/matches'))

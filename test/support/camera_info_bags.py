@@ -8,10 +8,10 @@ from typing import Any
 
 import cv2
 import numpy as np
+from support.bags import CAMERA_INFO, COMPRESSED, IMAGE, compressed_image, header, image, new, write_messages
 
 K = np.array([[80.0, 0, 47.5], [0, 80, 35.5], [0, 0, 1]])
 WIDTH, HEIGHT = 96, 72
-IMAGE, COMPRESSED, CAMERA_INFO = (f'sensor_msgs/msg/{name}' for name in ('Image', 'CompressedImage', 'CameraInfo'))
 
 
 @dataclass
@@ -50,37 +50,27 @@ def gray(number: int, height: int = HEIGHT, width: int = WIDTH) -> np.ndarray:
 
 def camera_bag(path: Path, topics: dict[str, Images | list[Info]]) -> Path:
     """A bag with a message each 0.1 s on every topic."""
-    from rosbags.rosbag2 import Writer
-    from rosbags.typesys import Stores, get_typestore
-    store = get_typestore(Stores.ROS2_HUMBLE)
+    def stamp(number: int) -> int:
+        return 10**9 + number * 10**8
 
-    def image(images: Images, number: int) -> tuple[str, Any]:
-        frame_ids = images.frame_id.split(',')
-        array, header = images.arrays[number], made(frame_ids[number % len(frame_ids)], number)
-        if images.png:
-            data = cv2.imencode('.png', array)[1].reshape(-1)
-            return COMPRESSED, store.types[COMPRESSED](header, 'mono8; png compressed mono8', data)
-        encoding = images.encoding or {1: 'mono8', 2: 'mono16'}[array.itemsize]
-        raw = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
-        return IMAGE, store.types[IMAGE](header, *array.shape, encoding, 0, array.shape[1] * array.itemsize, raw)
+    def images(given: Images, number: int) -> Any:
+        frame_ids, array = given.frame_id.split(','), given.arrays[number]
+        frame_id = frame_ids[number % len(frame_ids)]
+        if given.png:
+            png = cv2.imencode('.png', array)[1].tobytes()
+            return compressed_image(stamp(number), frame_id, 'mono8; png compressed mono8', png)
+        return image(stamp(number), frame_id, array, given.encoding or {1: 'mono8', 2: 'mono16'}[array.itemsize])
 
-    def info(given: Info, number: int) -> tuple[str, Any]:
+    def info(given: Info, number: int) -> Any:
         p = np.column_stack([given.k, np.zeros(3)]) if given.p is None else given.p
-        region = store.types['sensor_msgs/msg/RegionOfInterest'](*given.roi, False)
-        return CAMERA_INFO, store.types[CAMERA_INFO](
-            made(given.frame_id, number), given.height, given.width, given.model, np.array(given.d, np.float64), given.k.ravel(),
-            given.r.ravel(), p.ravel(), *given.binning, region)
+        return new(CAMERA_INFO, header(stamp(number), given.frame_id), given.height, given.width, given.model,
+                   np.array(given.d, np.float64), given.k.ravel(), given.r.ravel(), p.ravel(), *given.binning,
+                   new('sensor_msgs/msg/RegionOfInterest', *given.roi, False))
 
-    def made(frame_id: str, number: int) -> Any:
-        time = store.types['builtin_interfaces/msg/Time'](1, number * 10**8)
-        return store.types['std_msgs/msg/Header'](time, frame_id)
+    def messages(given: Images | list[Info]) -> tuple[str, list[tuple[int, Any]]]:
+        if isinstance(given, Images):
+            kind = COMPRESSED if given.png else IMAGE
+            return kind, [(stamp(number), images(given, number)) for number in range(len(given.arrays))]
+        return CAMERA_INFO, [(stamp(number), info(each, number)) for number, each in enumerate(given)]
 
-    with Writer(path, version=9) as writer:
-        for name, given in topics.items():
-            count = len(given.arrays) if isinstance(given, Images) else len(given)
-            messages = [image(given, number) if isinstance(given, Images) else info(given[number], number)
-                        for number in range(count)]
-            connection = writer.add_connection(name, messages[0][0], typestore=store)
-            for number, (kind, message) in enumerate(messages):
-                writer.write(connection, 10**9 + number * 10**8, store.serialize_cdr(message, kind))
-    return path
+    return write_messages(path, {name: messages(given) for name, given in topics.items()})

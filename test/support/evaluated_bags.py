@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from support.executables import ROOT, environment
 from support.networks import photo
 from support.no_pictures import NO_PICTURES
 
@@ -21,7 +21,6 @@ from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.poses import Trajectory
 
-ROOT = Path(__file__).parents[2]
 START = 1_700_000_000 * 10**9
 PERIOD = 100_000_000
 HEIGHT, WIDTH = 96, 128
@@ -70,9 +69,8 @@ def no_pictures() -> Iterator[None]:
 
 def launch(*arguments: str | Path) -> subprocess.Popen[str]:
     """evaluate_bag in a process of its own, whose report has no pictures."""
-    environment = {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), NO_PICTURES, os.environ.get('PYTHONPATH', '')])}
-    return subprocess.Popen([sys.executable, '-m', 'lightglue_trt_eval.cli.evaluate_bag', *map(str, arguments)], env=environment,
-                            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return subprocess.Popen([sys.executable, '-m', 'lightglue_trt_eval.cli.evaluate_bag', *map(str, arguments)], text=True,
+                            env=environment(ROOT, NO_PICTURES), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
 
 def figures(report: dict[str, Any]) -> list[Any]:

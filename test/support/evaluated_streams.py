@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from lightglue_trt_eval.predict.baselines import MatchedPoints
+from lightglue_trt_eval.baselines import MatchedPoints
 from lightglue_trt_eval.predict.frames import ShownFrame
 from lightglue_trt_eval.predict.methods import OurMethod
 from lightglue_trt_eval.predict.shared_networks import SharedNetworks

@@ -9,7 +9,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from lightglue_trt_eval.predict.baselines import MatchedPoints
+from lightglue_trt_eval.baselines import MatchedPoints
 from lightglue_trt_eval.score.confidence import ConfidenceInterval
 from lightglue_trt_eval.score.metrics import (
     ERROR_EDGES_PX,

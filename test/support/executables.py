@@ -12,9 +12,10 @@ ROOT = Path(__file__).parents[2]
 SMALL = ['-p', 'image_height:=240', '-p', 'image_width:=328', '-p', 'max_keypoints:=256']
 
 
-def environment_of_package(**variables: str) -> dict[str, str]:
-    """The environment of a process that imports this package, with `variables` added."""
-    return {**os.environ, 'PYTHONPATH': os.pathsep.join([str(ROOT), os.environ.get('PYTHONPATH', '')]), **variables}
+def environment(*folders: str | Path, **variables: str) -> dict[str, str]:
+    """The environment of a process that imports this package, or what is in `folders`, with `variables` added."""
+    path = [*map(str, folders or [ROOT]), os.environ.get('PYTHONPATH', '')]
+    return {**os.environ, 'PYTHONPATH': os.pathsep.join(filter(None, path)), **variables}
 
 
 def launch(module: str, *arguments: str, package: str = 'lightglue_trt_ros', **variables: str) -> subprocess.Popen[str]:
@@ -28,7 +29,7 @@ def launch_code(code: str, *arguments: str, **variables: str) -> subprocess.Pope
 
 
 def launch_python(words: list[str], stdout: Any = subprocess.PIPE, **variables: str) -> subprocess.Popen[str]:
-    return subprocess.Popen([sys.executable, *words], env=environment_of_package(**variables), text=True, stdout=stdout,
+    return subprocess.Popen([sys.executable, *words], env=environment(**variables), text=True, stdout=stdout,
                             stderr=subprocess.STDOUT)
 
 

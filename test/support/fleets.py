@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import cv2
 import numpy as np
 import pytest
+from support.image_recordings import image_folder, pinhole
 
 HEIGHT, WIDTH, KEYPOINTS, FRAMES = 96, 128, 96, 9
 SMALL = ('--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(KEYPOINTS), '--strides', '1,2',
@@ -20,15 +20,10 @@ def make_flight(folder: Path, seed: int = 7, frames: int = FRAMES, truth: bool =
     from lightglue_trt_eval.demo.flight import Flight
     from lightglue_trt_ros.datasets.poses import quaternions_from_rotations
     flight = Flight(frames=frames, height=HEIGHT, width=WIDTH, seed=seed)
-    (folder / 'images').mkdir(parents=True)
-    rendered = list(flight.render())
-    for number, frame in enumerate(rendered):
-        cv2.imwrite(str(folder / 'images' / f'{number:06d}.png'), frame.image)
+    rendered, k = list(flight.render()), flight.intrinsics
     stamps = [f'{frame.stamp_ns * 1e-9:.6f}' for frame in rendered]
-    (folder / 'timestamps.txt').write_text('\n'.join(stamps) + '\n')
-    k = flight.intrinsics
-    (folder / 'calib.yaml').write_text(f'model: pinhole\nwidth: {WIDTH}\nheight: {HEIGHT}\nfx: {k[0, 0]}\nfy: {k[1, 1]}\n'
-                                       f'cx: {k[0, 2]}\ncy: {k[1, 2]}\ndist: []\n')
+    image_folder(folder, [frame.image for frame in rendered], stamps,
+                 calibration=pinhole(WIDTH, HEIGHT, k[0, 0], (k[0, 2], k[1, 2])))
     if truth:
         poses = np.stack([frame.pose for frame in rendered])
         turns = quaternions_from_rotations(poses[:, :3, :3]).tolist()

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticArray
+from lifecycle_msgs.msg import Transition
+from lifecycle_msgs.srv import ChangeState
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.parameter import Parameter
@@ -17,9 +19,14 @@ from sensor_msgs.msg import CompressedImage, Image, PointCloud2
 from std_msgs.msg import Header
 from support.waiting import wait_for
 
+from lightglue_trt_eval.times.null_backend import NullBackend
+from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.images import fill_image
+from lightglue_trt_ros.engines.selection import Opened
+from lightglue_trt_ros.ros.matcher.node import MatcherNode
 
 SECOND = 10**9
+SMALL = {'image_height': 48, 'image_width': 64, 'max_keypoints': 50}  # the size of uniform images
 
 
 def header(stamp_ns: int) -> Header:
@@ -37,6 +44,29 @@ def uniform_image(stamp_ns: int, size: tuple[int, int] = (48, 64), gray: int = 0
     image = np.full(size, gray, np.uint8)
     image[0, :4] = np.random.default_rng(abs(stamp_ns)).integers(0, 256, 4)
     return image
+
+
+def depth_message(stamp_ns: int, pixels: np.ndarray) -> Image:
+    """Uint16 in millimetres or float32 in metres."""
+    message = Image(header=header(stamp_ns), height=pixels.shape[0], width=pixels.shape[1], step=pixels.shape[1] * pixels.itemsize,
+                    encoding={'uint16': '16UC1', 'float32': '32FC1'}[pixels.dtype.name])
+    message.data.frombytes(pixels.tobytes())
+    return message
+
+
+def opens(make: Callable[[EngineSpec], Any] = NullBackend, opened: list[Any] | None = None) -> Callable[..., Opened]:
+    """An `open_backend` of nodes; `opened` collects the backends."""
+    def open_backend(config: MatcherConfig, *, cancelled: Any = None) -> Opened:
+        backend = make(config.engine_spec('fp32'))
+        if opened is not None:
+            opened.append(backend)
+        return Opened(backend, backend.description)
+
+    return open_backend
+
+
+def matcher_node(open_backend: Callable[..., Opened], settings: dict[str, Any], **changes: Any) -> MatcherNode:
+    return MatcherNode(open_backend, parameter_overrides=as_parameters({**settings, **changes}))
 
 
 def report_often(node: Node) -> None:
@@ -100,6 +130,13 @@ class Peer:
 
     def status(self) -> tuple[bytes, str]:
         return (self.reports[-1].status[0].level, self.reports[-1].status[0].message) if self.reports else (b'', '')
+
+    def wait_for_backend(self, name: str = 'ONNX Runtime', timeout: float = 30.0) -> None:
+        wait_for(lambda: name in self.figures().get('backend', ''), timeout)
+
+    def change_state(self, transition: int, timeout: float = 20.0) -> bool:
+        request = ChangeState.Request(transition=Transition(id=transition))
+        return bool(self.call(ChangeState, '/matcher/change_state', request, timeout).success)
 
     def call(self, kind: Any, name: str, request: Any, timeout: float = 10.0) -> Any:
         client = self.node.create_client(kind, name)

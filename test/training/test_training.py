@@ -343,10 +343,9 @@ def test_descriptor_assignment_starts_as_cosine_learns_matchability():
 
 
 @pytest.mark.parametrize('words', ['', '640,0', '640;320', 'many'])
-def test_numbers_of_keypoints_are_whole_and_above_none(words, folder, tmp_path, capsys):
-    with pytest.raises(SystemExit):
-        main(['--photographs', str(folder), '--out', str(tmp_path), '--steps', '1', '--keypoints', words])
-    assert 'as 640,320,128' in capsys.readouterr().err
+def test_numbers_of_keypoints_are_whole_and_above_none(words, folder, tmp_path, usage_error):
+    command = '--photographs', folder, '--out', tmp_path, '--steps', '1', '--keypoints'
+    assert 'as 640,320,128' in usage_error(main, *command, words)
 
 
 def test_the_trained_matcher_is_the_packages(tmp_path):
@@ -503,10 +502,8 @@ def test_a_models_first_layers_are_trained_to_answer_as_all_of_them(folder, tmp_
     (['--model', 'here', '--like', 'there'], '--model brings both networks'),
     (['--model', 'here', '--widths', '8,8,16,16,32'], '--model brings both networks'),
 ])
-def test_options_that_do_not_go_together_are_refused(words, why, capsys):
-    with pytest.raises(SystemExit, match='2'):
-        main(['--photographs', 'x', '--out', 'y', '--steps', '1', *words])
-    assert why in capsys.readouterr().err
+def test_options_that_do_not_go_together_are_refused(words, why, usage_error):
+    assert why in usage_error(main, '--photographs', 'x', '--out', 'y', '--steps', '1', *words)
 
 
 def test_an_extractor_has_the_widths_that_were_asked_for(folder, tmp_path):

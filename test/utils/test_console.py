@@ -7,9 +7,9 @@ import os
 import pty
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from support.executables import environment
 
 from lightglue_trt_ros.utils import console
 from lightglue_trt_ros.utils.console import progress
@@ -49,8 +49,8 @@ def test_a_bar_on_a_terminal() -> None:
               'with progress("frames", 5) as bar:\n'
               '    for count in range(1, 6): bar(count, phase="last")\n    import time; time.sleep(0.3)')
     master, slave = pty.openpty()
-    environment = {**os.environ, 'PYTHONPATH': str(Path(__file__).parents[2]), 'TERM': 'xterm'}
-    done = subprocess.run([sys.executable, '-c', script], stderr=slave, stdout=subprocess.PIPE, env=environment, timeout=60)
+    done = subprocess.run([sys.executable, '-c', script], stderr=slave, stdout=subprocess.PIPE, env=environment(TERM='xterm'),
+                          timeout=60)
     shown = os.read(master, 100_000).decode()
     os.close(slave)
     os.close(master)

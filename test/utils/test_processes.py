@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.executables import environment
 
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import EarlyExits
@@ -83,7 +84,7 @@ def test_one_that_cannot_start_is_an_error_and_not_a_broken_pipe(monkeypatch: py
 def test_it_ends_with_its_parent(ending: signal.Signals, tmp_path: Path) -> None:
     script = tmp_path / 'script.py'
     script.write_text(PARENT)
-    parent = subprocess.Popen([sys.executable, script], env={**os.environ, 'PYTHONPATH': str(processes.PACKAGE.parent)},
+    parent = subprocess.Popen([sys.executable, script], env=environment(),
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert parent.stdout is not None
     assert parent.stdout.readline() == b'calls\n'
