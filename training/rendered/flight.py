@@ -46,14 +46,14 @@ def fly(scene: Scene, first: Camera, frames: int, speed: float, random: np.rando
             pose[:3, :3] = (Rotation.from_euler('z', turning[0]).as_matrix() @ pose[:3, :3]
                             @ Rotation.from_euler('xz', turning[1:]).as_matrix())
             pose[:3, 3] += reach * way
-            there = replace(here, pose=pose)
-            if scene.distances(here.pose[:3, 3], way[None])[0] > CLEARANCE + reach and _is_free(scene, there):
+            next_camera = replace(here, pose=pose)
+            if scene.distances(here.pose[:3, 3], way[None])[0] > CLEARANCE + reach and _is_free(scene, next_camera):
                 direction, turn = way, turning
                 break
             direction, turn = _unit(random.normal(0, [0.5, 0.5, 0.1]) - direction), -turn
         else:
-            there = here
-        cameras.append(there)
+            next_camera = here
+        cameras.append(next_camera)
     return cameras
 
 
