@@ -46,7 +46,8 @@ def _other_starts(rotation: Float64, residuals: Residuals) -> tuple[Float64, Flo
     for loose in LOOSE:
         distances, slopes = residuals.turning(rotations, directions)
         weighted = slopes / (1 + (distances / loose)**2)[..., None]
-        normal = np.swapaxes(weighted, 1, 2) @ slopes + 1e-9 * np.eye(3)
+        normal = np.swapaxes(weighted, 1, 2) @ slopes
+        normal += (1e-9 * np.trace(normal, axis1=1, axis2=2)[:, None, None] + 1e-15) * np.eye(3)  # all points may be one
         steps = -np.linalg.solve(normal, np.swapaxes(weighted, 1, 2) @ distances[..., None])[..., 0]
         rotations = np.stack([cv2.Rodrigues(step)[0] @ each for step, each in zip(steps, rotations, strict=True)])
     chosen: list[int] = []
@@ -90,11 +91,12 @@ class Residuals:
         A point on the wrong side of where it would be at infinity, on its line, is behind a camera: that is also a distance.
         """
         squares, rays = self.turning(rotations, directions)[0]**2, self.x0 @ np.swapaxes(rotations, 1, 2)
-        infinite = rays[..., :2] / rays[..., 2:]
+        with np.errstate(divide='ignore', invalid='ignore'):
+            infinite = rays[..., :2] / rays[..., 2:]
         nearer = directions[:, None, :2] - directions[:, None, 2:] * infinite  # where a point moves that comes from there
         moved = np.sum((self.x1[:, :2] - infinite) * nearer, axis=2) / (np.sqrt(_variances(nearer, self.covariances1)) + 1e-15)
         behind = np.minimum(moved, 0), np.maximum(moved, 0)  # with the direction, and with the opposite one
-        bounded = [np.minimum(squares + each**2, WRONG**2) for each in behind]
+        bounded = [np.fmin(squares + each**2, WRONG**2) for each in behind]  # where it cannot be told: wrong
         return np.asarray(np.min([np.log1p(each).sum(axis=1) for each in bounded], axis=0), np.float64)
 
     def slopes(self, essential: Float64) -> tuple[Float64, Float64]:

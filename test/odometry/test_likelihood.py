@@ -95,3 +95,23 @@ def test_most_likely_of_a_right_start_stays_there():
     pixels0, pixels1, covariances, rotation, direction = slanted_plane(3, off=0.5, baseline=0.4)
     found = most_likely(rotation, direction, residuals_of(pixels0, pixels1, covariances))
     assert max(pose_error_deg(*found, rotation, direction)) < 0.5
+
+
+@pytest.mark.filterwarnings('error')
+@pytest.mark.parametrize('kind', ['one point', 'one point in both', 'a row', 'no motion', 'a shift', 'anywhere', 'half a turn'])
+def test_degenerate_correspondences_give_a_finite_pose_or_none(kind):
+    rng = np.random.default_rng(0)
+    for count in (6, 40):
+        before = rng.uniform(0, 600, (count, 2))
+        if kind.startswith('one point'):
+            before[:] = before[0]
+        if kind == 'a row':
+            before[:, 1] = 100
+        move = {'one point in both': 3.0, 'a row': rng.normal(0, 5, (count, 1)) * [1, 0], 'no motion': 0.0, 'a shift': [20, 0],
+                'anywhere': rng.uniform(-1e4, 1e4, (count, 2)), 'half a turn': [640, 480] - 2 * before}
+        after = before + move.get(kind, rng.normal(0, 5, (count, 2)))
+        for covariances in (None, np.exp(rng.normal(0, 3, count))[:, None, None] * np.eye(2)):
+            found = estimate_relative_pose(before, after, K, K, covariances)
+            if found is not None:
+                assert np.isfinite(found.translation).all()
+                assert np.linalg.det(found.rotation) == pytest.approx(1)
