@@ -1,4 +1,4 @@
-"""The most likely pose of two views, from one that is near.
+"""The most likely pose of two views: from a given one, and from others whose translation has another direction.
 
 A pose (R, t) maps camera 0 to camera 1, x1 = R x0 + t with a t of length 1. Points are homogeneous (M, 3), of a pinhole whose
 camera matrix is the identity. HZ is Hartley & Zisserman, Multiple View Geometry in Computer Vision, second edition.
