@@ -49,7 +49,7 @@ def _other_starts(rotation: Float64, residuals: Residuals) -> tuple[Float64, Flo
         normal = np.swapaxes(weighted, 1, 2) @ slopes
         normal += (1e-9 * np.trace(normal, axis1=1, axis2=2)[:, None, None] + 1e-15) * np.eye(3)  # all points may be one
         steps = -np.linalg.solve(normal, np.swapaxes(weighted, 1, 2) @ distances[..., None])[..., 0]
-        rotations = np.stack([cv2.Rodrigues(step)[0] @ each for step, each in zip(steps, rotations, strict=True)])
+        rotations = np.stack([cv2.Rodrigues(contiguous(step))[0] @ each for step, each in zip(steps, rotations, strict=True)])
     chosen: list[int] = []
     for number in residuals.costs(rotations, directions).argsort():
         if len(chosen) < TRIED and np.all(np.abs(directions[chosen] @ directions[number]) < APART):

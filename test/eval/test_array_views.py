@@ -35,8 +35,8 @@ ROOT = Path(__file__).parents[2]
 ROBOT, WORKBENCH = ROOT / 'lightglue_trt_ros', ROOT / 'lightglue_trt_eval'
 TAKES_ARRAYS = re.compile(r'(find(Ess|Fund|Homo)|solve|refine|recover|decompose|.*[uU]ndistort|project|triang|Rodrigues|estimate|'
                           r'calcOpt|batchD|goodF|perspectiveT|warp)')
-COVERED = {'core/cameras', 'core/lens', 'core/refinement/variance_factor', 'odometry/two_view', 'odometry/sliding_window',
-           'odometry/bundle_adjustment', 'odometry/pose_covariance', 'score/pair_score', 'baselines',
+COVERED = {'core/cameras', 'core/lens', 'core/refinement/variance_factor', 'odometry/two_view', 'odometry/likelihood',
+           'odometry/sliding_window', 'odometry/bundle_adjustment', 'odometry/pose_covariance', 'score/pair_score', 'baselines',
            'core/static_points', 'images/static_structure'}
 WIDTH, HEIGHT = 640, 480
 K = np.array([[500.0, 0, 320], [0, 510, 240], [0, 0, 1]])

@@ -198,7 +198,7 @@ def noisy(folder: Path) -> Path:
 
 
 def test_noise_on_one_layer_is_found_and_named(run: Run, tmp_path: Path) -> None:
-    east, layers = make_flight(tmp_path / 'east', seed=1, frames=32), ('--depth-confidence', '-1')  # a flight needs none
+    east, layers = make_flight(tmp_path / 'east', seed=1, frames=64), ('--depth-confidence', '-1')  # a flight needs none
     assert run(tmp_path / 'before', east, *layers)[0] == 0
     code, text, found = run(tmp_path / 'noisy', east, *layers, '--weights', noisy(tmp_path / 'weights'),
                             '--against', tmp_path / 'before', '--fail-under-worse', '0.1')
