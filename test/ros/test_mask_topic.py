@@ -143,7 +143,7 @@ def test_mask_file_and_topic_combine_while_the_topic_is_fresh(running, tmp_path)
         run.mask(UPPER, age_s=-0.8)
         assert (run.frame(step_s=0.9)[0] > 0).sum() == (both > 0).sum()
     assert run.said('the mask on /mask is used')
-    wait_for(lambda: 'mask' not in run.peer.status()[1] and ';' not in run.figures())  # ten matches a frame are left: another warning
+    wait_for(lambda: 'mask' not in run.peer.status()[1] and ';' not in run.figures())  # few matches are left: another warning
     run.frame(step_s=0.9)
     assert len(run.said('older than the image')) == 2
     run.mask(UPPER, age_s=-0.8)
