@@ -13,7 +13,6 @@ from support.networks import SMALL, extract, matcher_feed, moved, ours, photo, s
 from support.on_host import suppressed
 
 from lightglue_trt_ros.core.config import EngineSpec
-from lightglue_trt_ros.core.types import Thresholds
 from lightglue_trt_ros.networks.architecture import BORDER
 from lightglue_trt_ros.networks.lightglue import lightglue
 from lightglue_trt_ros.networks.superpoint import refine, select_keypoints, superpoint, suppress_non_maxima
@@ -195,11 +194,10 @@ def test_fp16_keeps_keypoints_and_matches_on_real_images(networks, shared_data, 
 
 @pytest.mark.parametrize('precision', ['fp32', 'fp16'])
 def test_images_without_content_give_no_matches_and_no_nan(networks, precision):
-    """Their keypoints score below those of poor texture, and match neither each other nor a scene; gray ones have hardly any."""
+    """Their keypoints score below those of poor texture, and match neither each other nor a scene."""
     extractor, matcher = networks[precision]
     images = {level: np.full((240, 328), level, np.uint8) for level in (0, 128, 255)}
     features = [extract(extractor, image) for image in (*images.values(), photo('coffee', 240, 328))]
-    assert np.sum(features[1].scores > Thresholds().detection) <= 5  # gray
     assert max(each.scores.max() for each in features[:3]) < 0.005
     for each in features:
         assert np.all(np.isfinite(each.keypoints))
@@ -209,9 +207,8 @@ def test_images_without_content_give_no_matches_and_no_nan(networks, precision):
             continue
         matches, scores = matcher.run(None, matcher_feed(*pair))
         assert np.all(np.isfinite(scores))
-        if pair[0] is not features[1] or pair[1] is not features[1]:  # gray finds its one keypoint in itself
-            assert np.all(matches == -1)
-            assert np.all(scores == 0)
+        assert np.all(matches == -1)
+        assert np.all(scores == 0)
 
 
 def test_descriptors_are_sampled_on_the_released_models_grid():

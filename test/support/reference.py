@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import transformers
 
-from lightglue_trt_ros.networks.architecture import DESCRIPTOR_HEAD
+from lightglue_trt_ros.networks.architecture import DESCRIPTOR_HEAD, STEM, halves
 
 _SUPERPOINT = {
     'conv1a': 'encoder.conv_blocks.0.conv_a', 'conv1b': 'encoder.conv_blocks.0.conv_b',
@@ -33,6 +33,9 @@ def superpoint(tensors: dict[str, np.ndarray], threshold: float) -> Any:
     config = transformers.SuperPointConfig(keypoint_threshold=threshold, max_keypoints=-1, encoder_hidden_sizes=encoder,
                                            decoder_hidden_size=decoder, descriptor_decoder_dim=descriptors)
     model = transformers.SuperPointForKeypointDetection(config).eval()
+    if halves(tensors):  # it knows no such first convolution
+        first = model.encoder.conv_blocks[0]
+        first.conv_a, first.pool = torch.nn.Conv2d(1, encoder[0], STEM, stride=2, padding=2), None
     state = {f'{_SUPERPOINT[name.split(".")[0]]}.{name.split(".")[1]}': torch.from_numpy(np.array(value, np.float32))
              for name, value in tensors.items()}
     model.load_state_dict(state)
