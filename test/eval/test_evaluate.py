@@ -480,7 +480,8 @@ def test_variants() -> None:
     for words, message in ((['fp12'], '--compare fp12: give precisions'), (['fp32', 'fp32'], 'each may stand there once'),
                            (['999999'], 'max_keypoints is 999999'), (['match_treshold=1'], 'did you mean match_threshold'),
                            (['match_threshold=high'], 'must be a float'), (['depth_confidence=2'], 'must lie in'),
-                           (['static_points=x'], 'use one of auto, drop, keep'), (['backend=x'], 'unknown setting')):
+                           (['static_points=x'], 'use one of auto, drop, keep'), (['backend=x'], 'unknown setting'),
+                           (['reference=alternate'], 'it changes nothing here')):
         with pytest.raises(ConfigError, match=message):
             variants(config, words)
 
