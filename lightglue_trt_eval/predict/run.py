@@ -116,7 +116,7 @@ def _match(methods: Sequence[Method], frames: Frames, strides: Sequence[int], ke
             depth_before = shown.depth
             kept.covered += 1
             advance(shown.number + 1)
-    if first and untextured > kept.covered / 2:
+    if first and untextured > kept.covered / 10:
         frames.on_note(f'{untextured} of {kept.covered} images are black, white or without texture: check the lens cap, the '
                        'exposure, and whether the camera needs --image-bits')
     if standing is not None:
