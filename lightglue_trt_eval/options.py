@@ -259,6 +259,9 @@ def _variant(config: MatcherConfig, word: str) -> MatcherConfig:
 def _with_setting(config: MatcherConfig, name: str, text: str) -> MatcherConfig:
     """`config` with other weights, or with another value of a setting that is of no backend."""
     check_names([name], ('weights', *OF_MATCHERS))
+    if name in GIVEN:
+        raise ConfigError(f'--compare {name}={text}: it changes nothing here, where each frame is matched with the one before. '
+                          'Compare strides instead: --strides 1,2')
     kind: type = type(getattr(config, name))
     try:
         changes = {name: kind(text)}

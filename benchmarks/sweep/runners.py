@@ -149,7 +149,7 @@ def open_bench(config: MatcherConfig, graphs: Graphs) -> tuple[HostBench | GpuBe
     except EngineError as error:
         if config.backend == 'tensorrt':
             raise
-        return HostBench(graphs), str(error).partition('\n')[0]
+        return HostBench(graphs), error.reason
 
 
 def check_fp8(spec: EngineSpec, machine: Machine, tensorrt: TensorRT) -> None:

@@ -20,6 +20,7 @@ from lightglue_trt_ros.utils.arguments import add_image_bits, add_settings, numb
 from lightglue_trt_ros.utils.commands import command, log
 from lightglue_trt_ros.utils.errors import EngineError, LightglueTrtError
 from lightglue_trt_ros.utils.files import make_output_folder, write_output
+from lightglue_trt_ros.utils.processes import describe_machine
 
 from ..demo.flight import forth_and_back, textured_frames
 from ..report.board_page import board_page, board_text, verdict
@@ -54,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
             log.info(f'{name}: times of {args.frames} frames')
             checks.append((shape, check_shape(shape, frames, args.frames)))
         except LightglueTrtError as error:
-            left_out.append({'name': name, 'reason': str(error).partition('\n')[0]})
+            left_out.append({'name': name, 'reason': error.reason})
             log.warning(f'{name} is left out: {left_out[-1]["reason"]}')
     if not checks:
         raise EngineError(f'no shape ran: {left_out[0]["reason"]}')
@@ -118,7 +119,7 @@ def _check_gpu(config: MatcherConfig) -> None:
         try:
             probe()
         except EngineError as error:
-            raise EngineError(f'{error};\n--backend onnxruntime times the CPU') from error
+            raise EngineError(error.reason, ';\n--backend onnxruntime times the CPU') from error
 
 
 def _build(config: MatcherConfig, args: argparse.Namespace) -> None:
@@ -143,9 +144,9 @@ def _document(args: argparse.Namespace, words: list[str], weights: str, checks: 
         try:
             node = check_node(shape, args.hz, args.seconds)
         except LightglueTrtError as error:
-            reason = str(error).partition('\n')[0]
+            reason = error.reason
             log.warning(f'the node was not measured: {reason}')
-    return {'schema': 1, **provenance('check_board', words), 'name': args.name or _gpu(), 'weights': weights,
+    return {'schema': 1, **provenance('check_board', words), 'name': args.name or _board(shape), 'weights': weights,
             'power_mode': power_mode(), 'frames': args.frames, 'source': source, 'hz': args.hz, 'main': main,
             'shapes': [asdict(check) for _, check in checks], 'left_out': left_out, 'node': None if node is None else asdict(node),
             'node_reason': '' if node is not None else reason, 'prediction': _prediction(shape)}
@@ -159,11 +160,10 @@ def _prediction(config: MatcherConfig) -> dict[str, Any]:
         return {}
 
 
-def _gpu() -> str:
-    try:
-        machine = probe()
-    except EngineError:
-        return 'without a GPU'
+def _board(config: MatcherConfig) -> str:
+    if config.backend == 'onnxruntime':
+        return describe_machine()
+    machine = probe()
     return f'{machine.gpu}, {machine.multiprocessors} multiprocessors'
 
 

@@ -66,6 +66,9 @@ def main(argv: list[str] | None = None) -> int:
             if not several:
                 raise
             failures.append(f'{name}: {error}')
+    if not failures:
+        print(f'then give the node mask_file:={out.resolve()}'.replace('{camera}', 'left' if args.stereo else '{camera}')
+              + ', which masks left images only' * args.stereo)
     for failure in failures:
         print(f'make_mask: {failure}', file=sys.stderr)
     return 1 if failures else 0
@@ -96,7 +99,7 @@ def _make(recording: Recording, path: Path, most: int | None) -> None:
             (scratch / file.name).write_bytes(cv2.imencode('.png', image)[1].tobytes())
     share = f'{100 * found.share:.1f} % of {size_text(size_of(found.allowed))} stands still and is masked'
     print(f'{path}: {share if found.share else "nothing stands still, and nothing is masked"} ({found.frames} frames compared)')
-    print(f'look at {picture}, then give the node mask_file:={path.resolve()}')
+    print(f'look at {picture}')
 
 
 def _frames(recording: Recording, most: int | None) -> Iterator[UInt8]:

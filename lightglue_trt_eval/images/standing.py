@@ -27,6 +27,7 @@ MAX_PIXELS = 800_000  # of an image in memory: larger ones are reduced
 SMALL = 96  # pixels of the longer side of the image by which motion is told
 MOVED, MOVED_SHARE = 0.04, 0.1  # least change of a small image, relative, and in which share of it
 MOVING = 0.3  # least share of the image that is another one a third of the recording later
+NEARLY_ALWAYS, LASTING = 0.75, 0.04  # share of the frames in which a pixel is; least share of such pixels: who walks by has none
 RETURNED, ALTERNATE = 0.8, 0.35  # difference to an earlier frame over that to the last; share of such frames of several cameras
 TURNS = 6  # earlier frames among which the other camera's last one is
 BLACK = 12.0  # gray levels that some pixel of a frame must exceed
@@ -101,7 +102,7 @@ class _Kept:
         self._brightest = max(self._brightest, float(np.percentile(frame, 99)))
         small = _small(frame)
         self._watch(small)
-        if self._smalls and not _moved(self._smalls[-1], small):
+        if self._smalls and _changed(self._smalls[-1], small) <= MOVED_SHARE:
             return
         self._accepted += 1
         if (self._accepted - 1) % self._every:
@@ -117,9 +118,9 @@ class _Kept:
         """Whether frames are unlike the last one, but like one before it: cameras that alternate."""
         if len(self._recent) > 1:
             *before, last = self._recent
-            if (apart := _difference(last, small)) > MOVED:
+            if _changed(last, small) > MOVING:
                 self._asked += 1
-                self._returns += min(_difference(each, small) for each in before) < RETURNED * apart
+                self._returns += min(_difference(each, small) for each in before) < RETURNED * _difference(last, small)
         self._recent = [*self._recent, small][-TURNS:]
 
     def moving(self) -> list[UInt8]:
@@ -130,15 +131,16 @@ class _Kept:
         if self._brightest < BLACK:
             raise BagError(f'{self.name}: the frames are black, no brighter than {self._brightest:.0f} of 255: record in light, or '
                            'give --image-bits if the camera fills 10 or 12 of 16 bits')
-        if self._asked >= MIN_FRAMES / 2 and self._returns > ALTERNATE * self._asked:
+        if self._asked >= max(MIN_FRAMES / 2, self._count / 4) and self._returns > ALTERNATE * self._asked:
             raise BagError(f'{self.name}: {self._returns} of {self._count} frames are unlike the frame before and like an earlier '
                            'one: do several cameras publish on this topic? Record one camera on each topic')
-        later = np.roll(np.stack(self._smalls), len(self._smalls) // 3, axis=0)
-        moving = float(np.median(np.mean(np.abs(later - self._smalls) > MOVED, axis=(1, 2))))
-        if len(self._frames) < MIN_FRAMES or moving < MOVING:
+        others = np.abs(np.roll(np.stack(self._smalls), len(self._smalls) // 3, axis=0) - self._smalls) > MOVED
+        moving, lasting = float(np.median(others.mean(axis=(1, 2)))), float(np.mean(others.mean(axis=0) > NEARLY_ALWAYS))
+        if len(self._frames) < MIN_FRAMES or moving < MOVING or lasting < LASTING:
             raise BagError(f'{self.name}: the camera stands: {self._accepted} of {self._count} frames differ from those before, in '
-                           f'{100 * moving:.0f} % of the image; a mask takes {MIN_FRAMES} or more, and {100 * MOVING:.0f} %. '
-                           'Record a camera that rotates and moves')
+                           f'{100 * moving:.0f} % of the image, and {100 * lasting:.0f} % of it nearly always; a mask takes '
+                           f'{MIN_FRAMES} or more, {100 * MOVING:.0f} % and {100 * LASTING:.0f} %. Record a camera that rotates '
+                           'and moves')
         return self._frames
 
     @property
@@ -155,8 +157,9 @@ def _small(frame: UInt8) -> Float32:
     return np.asarray((cv2.GaussianBlur(small, (0, 0), 1.0) + 4) / (cv2.GaussianBlur(small, (0, 0), 5.0) + 4), np.float32)
 
 
-def _moved(before: Float32, now: Float32) -> bool:
-    return bool(np.mean(np.abs(now - before) > MOVED) > MOVED_SHARE)
+def _changed(before: Float32, now: Float32) -> float:
+    """Share of a small image that is another one."""
+    return float(np.mean(np.abs(now - before) > MOVED))
 
 
 def _difference(first: Float32, second: Float32) -> float:

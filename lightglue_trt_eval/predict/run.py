@@ -17,6 +17,7 @@ import numpy as np
 
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import Positions, locate
+from lightglue_trt_ros.core.image_check import TEXTURE, texture_of
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.types import Standing
 from lightglue_trt_ros.utils.console import progress
@@ -88,7 +89,7 @@ def predict_together(methods: Sequence[Method], frames: Frames, strides: Sequenc
 def _match(methods: Sequence[Method], frames: Frames, strides: Sequence[int], kept: Predictions, advance: Callable[[int], None],
            first: bool) -> None:
     """Every method on every frame: ours in this thread, each baseline in another one meanwhile."""
-    scene, standing, depth_before = frames.scene, None, None
+    scene, standing, depth_before, untextured = frames.scene, None, None, 0
     metric = frames.depths is not None or frames.stereo is not None
     backward = {second for _, second in scene.timeline.pairs(min(BACKWARD_PAIRS, frames.sampled))}
     runs = [_MethodRun(method, strides, frames) for method in methods]
@@ -109,11 +110,15 @@ def _match(methods: Sequence[Method], frames: Frames, strides: Sequence[int], ke
                     if reference is not None and points is not None:
                         scene.motion((reference.number, shown.number), (reference.image, shown.image), points)
             standing = _more(standing, predictions[0])
+            untextured += texture_of(shown.image) < TEXTURE
             for file, each in zip(files, predictions, strict=True):
                 keep(each if metric else each.without_published(), file)
             depth_before = shown.depth
             kept.covered += 1
             advance(shown.number + 1)
+    if first and untextured > kept.covered / 10:
+        frames.on_note(f'{untextured} of {kept.covered} images are black, white or without texture: check the lens cap, the '
+                       'exposure, and whether the camera needs --image-bits')
     if standing is not None:
         frames.on_note(f'{methods[0].name}: {standing.in_words}')
 

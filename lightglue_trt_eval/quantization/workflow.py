@@ -74,8 +74,8 @@ def quantize(order: CalibrationOrder) -> Artifact:
         calibration = _make(order, samples, identity, settings)
     if calibration.identity.gate_verdict != PASSED:
         raise EngineError('no choice of parts in FP8 passes the acceptance check, and the matcher stays in FP16: '
-                          f'{calibration.path} has the figures and no calibration.\nCalibrate on more of what the robot sees, or '
-                          'allow a larger loss with --gate')
+                          f'{calibration.path} has the figures and no calibration.',
+                          '\nCalibrate on more of what the robot sees, or allow a larger loss with --gate')
     return calibration
 
 

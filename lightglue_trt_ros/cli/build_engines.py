@@ -116,7 +116,7 @@ def _this_gpu() -> Machine:
     try:
         return probe()
     except EngineError as error:
-        raise EngineError(f'{error};\nengines for another machine need no GPU: --target-sm 89 --flavour rtx') from error
+        raise EngineError(error.reason, ';\nengines for another machine need no GPU: --target-sm 89 --flavour rtx') from error
 
 
 def _frames(args: argparse.Namespace) -> FrameSource:

@@ -13,7 +13,6 @@ ELLIPSE_SIGMAS = 10  # one standard deviation is about a tenth of a pixel
 LONG_TRACK = 30  # frames; longer tracks have the same colour
 WORD = 'matches'  # in the text of every picture
 BAR, CHARACTER, MARGIN = 22, 9, 6  # units: height of the text's black bar, width of a letter, and in front of the first
-DARK, ALIKE = 48, 0.8  # of a black bar and its text that JPEG has changed: gray levels, and correlation
 INK, PAPER, GRID = '#1f2933', '#ffffff', '#d9dee4'
 BLUE, ORANGE, GRAY = '#1768ac', '#e4572e', '#8795a1'
 
@@ -30,7 +29,7 @@ def draw_matches(image: UInt8, matches: FrameMatches, covariances: bool = False)
         uint8 (H, W, 3) bgr.
     """
     canvas: UInt8 = np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2BGR) if image.ndim == 2 else image.copy(), np.uint8)
-    unit = _unit(canvas)
+    unit = unit_of(canvas)
     now, before = _fixed_point(matches.keypoints), _fixed_point(matches.reference_keypoints)
     lines, dots = np.stack([before, now], axis=1), np.stack([now, now], axis=1)
     ages = np.minimum(matches.track_lengths, LONG_TRACK)
@@ -46,20 +45,8 @@ def draw_matches(image: UInt8, matches: FrameMatches, covariances: bool = False)
     count = f'{len(matches) - carried} {WORD}' + (f', {carried} propagated' if carried else '')
     if len(matches):
         count += f', median track {np.median(matches.track_lengths):.0f} frames'
-    _write(canvas, count, unit)
+    write_text(canvas, count, unit)
     return np.asarray(canvas, np.uint8)
-
-
-def is_drawing(picture: UInt8) -> bool:
-    """Whether a bgr image (H, W, 3) is one of `draw_matches`, perhaps compressed since: its bar of text shows it."""
-    unit = _unit(picture)
-    bar = np.ascontiguousarray(picture[-BAR * unit:, :16 * CHARACTER * unit, 0])
-    expected = np.full((BAR * unit, 2 * len(WORD) * CHARACTER * unit, 3), DARK, np.uint8)
-    _write(expected, WORD, unit)
-    word = np.ascontiguousarray(expected[:, MARGIN * unit:len(WORD) * CHARACTER * unit, 0])
-    if bar.shape[0] < word.shape[0] or bar.shape[1] < word.shape[1] or bar[:, :MARGIN * unit - 2].max() > DARK:
-        return False
-    return bool(cv2.matchTemplate(bar, word, cv2.TM_CCOEFF_NORMED).max() > ALIKE)
 
 
 def shade(image: UInt8, allowed: UInt8) -> UInt8:
@@ -67,12 +54,12 @@ def shade(image: UInt8, allowed: UInt8) -> UInt8:
     return np.where(allowed > 0, image, image // 3)
 
 
-def _unit(image: UInt8) -> int:
+def unit_of(image: UInt8) -> int:
     """Pixels to a unit of what is drawn."""
     return max(1, round(float(min(image.shape[:2])) / 480))
 
 
-def _write(canvas: UInt8, text: str, unit: int) -> None:
+def write_text(canvas: UInt8, text: str, unit: int) -> None:
     """White on black at the lower left."""
     height = canvas.shape[0]
     cv2.rectangle(canvas, (0, height - BAR * unit), (CHARACTER * unit * len(text), height), (0, 0, 0), cv2.FILLED)

@@ -34,7 +34,8 @@ PATCHES = (15, 20)  # the same, where neighbouring cells with points that stand 
 NEIGHBOURS, SLOW, FEW = 3, 0.1, 0.1  # of a point; square of a motion to the median's; share of a patch's neighbours
 SPREAD = 0.3  # share of the cells with matches in which some agree,
 APART = 0.1  # and their least deviation, as a share of the image's sides: the camera moves, and not something before it
-MINORITY = 0.75  # points that stand to those that move, at most, for what stands to be a patch on the world
+MINORITY = 0.75  # points that stand to those that move, at most, for what stands to be a patch on the world,
+CONFINED, INSIDE = 0.35, 0.1  # or largest share of the image that they are in, and of those that move that are there
 INTERLEAVED = 0.4  # share of the moving points whose nearest neighbour stands: they are seen through what stands
 
 
@@ -130,7 +131,9 @@ class StaticPoints:
         if model is None:
             return NOTHING
         certain = self.mode == 'drop' or _interleaved(before[model.agreeing], before[standing])
-        if not (certain or _camera_moves(before, model.agreeing, size)):
+        confined = _confined(before[standing], before[model.agreeing], size)
+        seen, least = (~standing, APART / 2) if confined else (np.s_[:], APART)  # beside a bonnet, texture may be little
+        if not (certain or _camera_moves(before[seen], model.agreeing[seen], size, least)):
             return NOTHING
         at, expected = np.flatnonzero(standing), model.at(before)
         off = np.zeros((len(at), 2), np.float32) if certain else _off_their_lines(before, after, np.flatnonzero(moving), at, unit)
@@ -139,7 +142,7 @@ class StaticPoints:
         contradicts = np.linalg.norm(still.expected, axis=1) > EXPECTED_PX * unit
         if not certain:
             rules_out = np.linalg.norm(still.off, axis=1) > CONTRADICTED_PX * unit
-            if len(at) < MINORITY * np.count_nonzero(moving):
+            if confined or len(at) < MINORITY * np.count_nonzero(moving):
                 alike = ~standing & (np.linalg.norm(after - before - expected, axis=1) < EXPECTED_PX * unit)
                 rules_out |= _among_fast(before[at], before[alike], steps[alike], size)
             contradicts &= rules_out
@@ -285,11 +288,18 @@ def _among_fast(still: Float32, others: Float32, steps: Float32, size: Size) -> 
     return among
 
 
-def _camera_moves(points: Float32, agreeing: NDArray[np.bool_], size: Size) -> bool:
+def _camera_moves(points: Float32, agreeing: NDArray[np.bool_], size: Size, least: float) -> bool:
     """Whether what moves is seen all over the image; else something moves before a camera that stands."""
     every, some = (np.count_nonzero(per_cell(part, size) > 1) for part in (points, points[agreeing]))
     apart = (points[agreeing].std(axis=0) / (size[1], size[0])).min()
-    return bool(apart > APART and some >= SPREAD * every)
+    return bool(apart > least and some >= SPREAD * every)
+
+
+def _confined(standing: Float32, moving: Float32, size: Size) -> bool:
+    """Whether most points stand (M, 2), in a small part of the lower half, and those that move (N, 2) are elsewhere: a bonnet."""
+    low, high = np.percentile(standing, (5, 95), axis=0)  # scenery far away is in the upper half
+    small = low[1] > size[0] / 2 and np.prod((high - low) / (size[1], size[0])) < CONFINED
+    return bool(small and len(standing) > len(moving) and np.mean(((moving > low) & (moving < high)).all(axis=1)) < INSIDE)
 
 
 def per_cell(points: Float32, size: Size, grid: Size = GRID) -> NDArray[np.intp]:
@@ -311,7 +321,8 @@ def _where(cells: Float64) -> str:
     down, across = (float(part @ np.arange(len(part)) / part.sum() / (len(part) - 1)) for part in (rows, columns))
     vertical = 'at the top' if down < 0.35 else 'at the bottom' if down > 0.65 else ''
     horizontal = 'on the left' if across < 0.35 else 'on the right' if across > 0.65 else ''
-    return ' '.join(filter(None, (vertical, horizontal))) or 'in the middle'
+    within = grid[1:-1, 2:-2].sum() > grid.sum() / 2
+    return ' '.join(filter(None, (vertical, horizontal))) or ('in the middle' if within else 'at the edges')
 
 
 def _interleaved(moving: Float32, standing: Float32) -> bool:

@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 
 from ..core.cameras import without_transport
-from ..core.drawing import is_drawing
+from ..core.drawing import BAR, CHARACTER, MARGIN, WORD, unit_of, write_text
 from ..core.images import DEPTH_ENCODINGS, samples_of_16_bits
 from ..core.types import UInt8
 from ..utils.errors import BagError
@@ -24,6 +24,7 @@ from .sequence import COMPRESSED_DEPTH, COMPRESSED_IMAGE, IMAGE, Topic, holds_de
 
 ZSTD_FORMAT = 'zstd'  # of zstd_image_transport
 _TRANSPORTS = ('', COMPRESSED_DEPTH, '/compressed', '/zstd')  # the first one that is there counts
+_DARK, _ALIKE = 48, 0.8  # of a black bar of `draw_matches` and its text that JPEG has changed: gray levels, and correlation
 _TRIED = 5  # messages, for one that can be read
 _ZSTD_HEADER = struct.Struct('<IIBII')  # height, width, is_bigendian, step, length of the encoding
 
@@ -67,6 +68,18 @@ class ImageTopics:
         """Whether its images are those of ~/debug_image of the matcher node, by what they show."""
         picture = _bgr8(self.first(topic))
         return picture is not None and is_drawing(picture)
+
+
+def is_drawing(picture: UInt8) -> bool:
+    """Whether a bgr image (H, W, 3) is one of `draw_matches`, perhaps compressed since: its bar of text shows it."""
+    unit = unit_of(picture)
+    bar = np.ascontiguousarray(picture[-BAR * unit:, :16 * CHARACTER * unit, 0])
+    expected = np.full((BAR * unit, 2 * len(WORD) * CHARACTER * unit, 3), _DARK, np.uint8)
+    write_text(expected, WORD, unit)
+    word = np.ascontiguousarray(expected[:, MARGIN * unit:len(WORD) * CHARACTER * unit, 0])
+    if bar.shape[0] < word.shape[0] or bar.shape[1] < word.shape[1] or bar[:, :MARGIN * unit - 2].max() > _DARK:
+        return False
+    return bool(cv2.matchTemplate(bar, word, cv2.TM_CCOEFF_NORMED).max() > _ALIKE)
 
 
 def transport_rank(topic: str) -> int:

@@ -239,6 +239,7 @@ def _check_parity(job: _Job, plans: dict[str, Plan], images: list[UInt8], source
     if not refined >= REFINED_SHARE:
         failed.append(f'points refined as on the host are {refined:.4f}, at least {REFINED_SHARE} is needed')
     if failed:
-        raise EngineError('\n  '.join([f'the {precision} engines failed the parity check, and were not kept:', *failed]) + advice)
+        raise EngineError(f'the {precision} engines failed the parity check, and were not kept',
+                          '\n  '.join([':', *failed]) + advice)
     thresholds = vars(LIMITS[precision]) | {'placed': REFINED_SHARE}
     return {'frames': source, **result.as_dict(), 'placed': refined, 'thresholds': thresholds}

@@ -94,8 +94,8 @@ def load_weights(name: str, cache: Path | None = None) -> Weights:
     if os.path.isfile(converted):
         return Weights(name, _read_converted(source, converted), source.sha256, converted)
     if not os.path.isfile(original):
-        raise WeightsError(f'the weights {name} are not on this machine: run `{FETCH_COMMAND} {source.model}`,\n'
-                           f'or {_by_hand(source, original)}')
+        raise WeightsError(f'the weights {name} are not on this machine',
+                           f': run `{FETCH_COMMAND} {source.model}`,\nor {_by_hand(source, original)}')
     tensors = _read_original(source, original)
     try:
         write_whole(converted, _serialize(source, tensors))
@@ -128,7 +128,7 @@ def fetch(name: str, force: bool = False, progress: Progress = lambda done, tota
                 try:
                     data = download(source.url, source.size, source.sha256, progress)
                 except WeightsError as error:
-                    raise WeightsError(f'{error}\nWithout this download, {_by_hand(source, original)}') from error
+                    raise WeightsError(error.reason, f'\nWithout this download, {_by_hand(source, original)}') from error
                 tensors = _tensors(data, source.url)
             write_whole(converted, _serialize(source, tensors))
     except OSError as error:

@@ -4,7 +4,14 @@ import traceback
 
 
 class LightglueTrtError(Exception):
-    """Root of the package's errors: catch this one to catch them all."""
+    """Root of the package's errors: catch this one to catch them all.
+
+    The message is `reason` and `remedy`; who acts by itself logs the reason without the remedy.
+    """
+
+    def __init__(self, reason: str = '', remedy: str = '') -> None:
+        super().__init__(reason + remedy)
+        self.reason = reason
 
 
 class ConfigError(LightglueTrtError):
@@ -16,14 +23,7 @@ class WeightsError(LightglueTrtError):
 
 
 class EngineError(LightglueTrtError):
-    """A network could not be exported, built, loaded or run.
-
-    The message is `reason` and `remedy`; who acts by itself logs the reason without the remedy.
-    """
-
-    def __init__(self, reason: str = '', remedy: str = '') -> None:
-        super().__init__(reason + remedy)
-        self.reason = reason
+    """A network could not be exported, built, loaded or run."""
 
 
 class DeviceMemoryError(EngineError):

@@ -228,7 +228,7 @@ def test_an_old_gpu_gets_no_fp8_and_engines_that_are_not_there_are_named(tmp_pat
 def test_without_a_gpu_auto_is_onnx_runtime_and_says_why(monkeypatch):
 
     def nothing():
-        raise EngineError('no usable GPU: none\nadvice')
+        raise EngineError('no usable GPU: none', '\nadvice')
 
     monkeypatch.setattr(runners, 'probe', nothing)
     bench, why = runners.open_bench(MatcherConfig(), Graphs(HOST))

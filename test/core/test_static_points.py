@@ -8,7 +8,7 @@ from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
-from lightglue_trt_ros.core.static_points import Pattern, StaticPoints, _among_fast
+from lightglue_trt_ros.core.static_points import Pattern, StaticPoints, _among_fast, _where, per_cell
 from lightglue_trt_ros.core.types import HostFeatures, Matches
 
 SIZE = (480, 640)
@@ -268,6 +268,36 @@ def test_lasting_static_structure_is_reported_with_its_position():
     for _ in range(40):
         judge(points, road, driving(road))
     assert points.standing is None
+
+
+@pytest.mark.parametrize('many', [100, 600])
+def test_a_bonnet_with_most_of_the_points_is_foreign(many):
+    """On a world of little texture: a narrow band of it."""
+    rng = np.random.default_rng(21)
+    points, bonnet = StaticPoints(SIZE), scattered(rng, many, top=400)
+    for _ in range(6):
+        world = scattered(rng, 60, top=200, bottom=330)
+        after = seen(world, np.full(len(world), 8.0), (0.004, 0.012, 0.0))
+        foreign = dropped(judge(points, np.concatenate([world, bonnet]), np.concatenate([after, bonnet])), len(world) + many)
+    assert foreign[len(world):].mean() > 0.95
+    assert not foreign[:len(world)].any()
+
+
+def test_a_belt_above_a_standing_machine_drops_nothing():
+    rng = np.random.default_rng(22)
+    machine, points = scattered(rng, 400, top=240), StaticPoints(SIZE)
+    for _ in range(5):
+        belt = scattered(rng, 150, bottom=230)
+        after = np.concatenate([moved(rng, belt, 0.1, 12), moved(rng, machine, 0.1)])
+        assert not dropped(judge(points, np.concatenate([belt, machine]), after), 550).any()
+
+
+@pytest.mark.parametrize(('boxes', 'words'), [
+    ([(0, 0, 640, 60), (0, 420, 640, 480)], 'at the edges'), ([(240, 160, 400, 320)], 'in the middle'),
+    ([(0, 400, 640, 480)], 'at the bottom'), ([(0, 0, 640, 480)], 'in all parts')])
+def test_place_of_what_stands_is_named(boxes, words):
+    rng = np.random.default_rng(23)
+    assert _where(per_cell(np.concatenate([scattered(rng, 90, *box) for box in boxes]), SIZE).astype(float)) == words
 
 
 def test_where_nothing_else_moves_alike_nothing_is_a_patch():

@@ -14,10 +14,11 @@ from support.compression import zstd
 from support.transport_bags import bag, packed
 
 from lightglue_trt_ros.core.depth import depth_pixels
-from lightglue_trt_ros.core.drawing import draw_matches, is_drawing
+from lightglue_trt_ros.core.drawing import draw_matches
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.datasets.bag import depth_of, open_recording
+from lightglue_trt_ros.datasets.bag_topics import is_drawing
 from lightglue_trt_ros.utils.errors import BagError
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')

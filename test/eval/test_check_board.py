@@ -19,6 +19,7 @@ from lightglue_trt_ros.cli import build_engines
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.utils.commands import command
 from lightglue_trt_ros.utils.errors import EngineError, LightglueTrtError
+from lightglue_trt_ros.utils.processes import describe_machine
 
 SMALL = ('--backend', 'onnxruntime', '--weights', 'ours_light', '--frames', '10', '--seconds', '0')
 TIMES = {'frame': [20.0, 22.0, 30.0, 31.0], 'gpu': [9.0, 9.5, 9.9, 12.0]}
@@ -43,7 +44,7 @@ def test_writes_page_json_and_text_of_shapes_that_run(tmp_path: Path, capsys: py
     assert found['left_out'][0]['name'] == '96x128, K = 5000'
     assert len(found['shapes'][0]['stages_ms']['frame']) == 4
     page = (tmp_path / 'board' / 'board.html').read_text()
-    assert '96x128-k128-fp32' in page
+    assert f'<h1>{describe_machine()}' in page
     assert 'K = 5000 was not run' in page
     assert '96x128-k128-fp32' in (tmp_path / 'board' / 'board.md').read_text()
 
@@ -83,7 +84,7 @@ def test_without_gpu_one_line_says_so_and_names_the_cpu(tmp_path: Path, monkeypa
 def test_engines_that_do_not_build_are_named_with_the_reason_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                                                   capsys: pytest.CaptureFixture[str]) -> None:
     def fail(words: list[str]) -> int:
-        raise EngineError('the workspace is too small')
+        raise EngineError('the workspace is too small', ': raise it\nwith --workspace-mib')
 
     monkeypatch.setattr(check_board, 'probe', lambda: None)
     monkeypatch.setattr(build_engines, 'main', command('build_engines')(fail))

@@ -116,6 +116,7 @@ def images(count: int, bad: tuple[int, ...] = (), odd: tuple[int, ...] = ()) -> 
         if number in bad:
             raise FrameError('cut off')
         image = np.zeros((HEIGHT // 2, WIDTH // 2) if number in odd else (HEIGHT, WIDTH), np.uint8)
+        image[HEIGHT // 4:] = 99  # a texture
         image[0, 0] = number
         return image
 
@@ -263,6 +264,15 @@ def test_a_frame_that_cannot_be_decoded_is_left_out_and_told_once() -> None:
     (result,) = World(8, bad=(3,)).evaluated(Knowing(), strides=[1, 2], on_note=told.append)
     assert pairs_of(result) == [(0, 1), (1, 2), (2, 4), (4, 5), (5, 6), (6, 7)]
     assert told == ['frame 3 cannot be decoded: cut off']
+
+
+def test_images_without_texture_are_noted_with_what_to_check() -> None:
+    told: list[str] = []
+    world = World(4)
+    world._load = lambda number: np.full((HEIGHT, WIDTH), 3, np.uint8)
+    world.evaluated(Knowing(), on_note=told.append)
+    assert told == ['4 of 4 images are black, white or without texture: check the lens cap, the exposure, and whether the camera '
+                    'needs --image-bits']
 
 
 def test_matches_that_do_not_come_back_are_told_apart() -> None:
@@ -480,7 +490,8 @@ def test_variants() -> None:
     for words, message in ((['fp12'], '--compare fp12: give precisions'), (['fp32', 'fp32'], 'each may stand there once'),
                            (['999999'], 'max_keypoints is 999999'), (['match_treshold=1'], 'did you mean match_threshold'),
                            (['match_threshold=high'], 'must be a float'), (['depth_confidence=2'], 'must lie in'),
-                           (['static_points=x'], 'use one of auto, drop, keep'), (['backend=x'], 'unknown setting')):
+                           (['static_points=x'], 'use one of auto, drop, keep'), (['backend=x'], 'unknown setting'),
+                           (['reference=alternate'], 'it changes nothing here')):
         with pytest.raises(ConfigError, match=message):
             variants(config, words)
 

@@ -57,9 +57,10 @@ def test_where_nothing_stands_the_mask_hides_nothing(tmp_path: Path, capsys: pyt
     assert 'mask.png' in capsys.readouterr().out
 
 
-def test_left_and_right_images_get_a_mask_each(tmp_path: Path) -> None:
+def test_left_and_right_images_get_a_mask_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pair = image_folder(tmp_path / 'in', frames(90), images_right=frames(60))
     assert main([str(pair), '--stereo', '--out', str(tmp_path / '{camera}.png')]) == 0
+    assert capsys.readouterr().out.endswith(f"give the node mask_file:={tmp_path / 'left.png'}, which masks left images only\n")
     assert masked(tmp_path / 'left.png').mean() == pytest.approx(0.25, abs=0.02)
     assert masked(tmp_path / 'right.png').mean() == pytest.approx(0.5, abs=0.02)
 
@@ -76,6 +77,7 @@ def test_each_of_several_cameras_gets_its_mask(tmp_path: Path, capsys: pytest.Ca
     recording = bag(tmp_path / 'bag', frames(90), '/front/image_raw')
     out = str(tmp_path / '{camera}.png')
     assert main([str(recording), '--cameras', 'front', '--out', out]) == 0
+    assert f'mask_file:={out}\n' in capsys.readouterr().out
     assert masked(tmp_path / 'front.png').mean() == pytest.approx(0.25, abs=0.02)
     assert main([str(recording), '--cameras', 'front,rear', '--image-topic', '/{camera}/image_raw', '--out', out]) == 1
     assert '/rear/image_raw' in capsys.readouterr().err

@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 
+from lightglue_trt_eval.images.degradation import degraded
 from lightglue_trt_eval.images.standing import MIN_FRAMES, find_standing
 from lightglue_trt_ros.utils.errors import BagError
 
@@ -209,10 +210,16 @@ def taking_turns(*turns):
     return [next(views[place % 2]) for place in range(96 // sum(turns)) for _ in range(turns[place % 2])]
 
 
+def with_walker(frames):
+    """A person, near, walks to and fro: each frame differs, and in most of the image some do."""
+    return [degraded(frame.astype(np.uint8), 'person', number=number) for number, frame in enumerate(frames)]
+
+
 @pytest.mark.parametrize(('frames', 'words'), [
     (lambda: recorded(standing()), 'the camera stands: 1 of 48 frames'),
     (lambda: recorded(exposed(standing())), 'the camera stands'),
     (lambda: recorded(with_person(standing())), 'the camera stands'),
+    (lambda: with_walker(standing(2 * COUNT)), 'the camera stands'),
     (lambda: recorded([0 * frame for frame in flight()], 1), r'the frames are black, no brighter than \d'),
     (lambda: recorded(flight(MIN_FRAMES - 1)), '15 frames are too few: a mask takes 16 or more'),
     (lambda: [], '0 frames are too few'),
@@ -221,7 +228,7 @@ def taking_turns(*turns):
     (lambda: recorded(taking_turns(2, 3)), 'do several cameras publish on this topic'),
     (lambda: [*recorded(flight(20)), np.zeros((60, 80), np.uint8)], 'frame 20 is 80x60, those before are 320x240'),
     (lambda: recorded([np.where(U < 60, frame, TEXTURE) for frame in flight()]), 'stands still while|the camera stands'),
-], ids=['stands', 'exposure', 'person', 'black', 'few', 'none', 'turns', 'unequal', 'longer', 'sizes', 'little'])
+], ids=['stands', 'exposure', 'person', 'walker', 'black', 'few', 'none', 'turns', 'unequal', 'longer', 'sizes', 'little'])
 def test_recordings_that_tell_nothing_are_refused_in_one_line(frames, words):
     with pytest.raises(BagError, match=rf'^the recording: .*({words})[^\n]*$'):
         find_standing(frames(), 'the recording')
