@@ -301,6 +301,29 @@ def test_columns_are_read_by_their_names(tmp_path: Path, heading: str, unit: int
     np.testing.assert_allclose(truth.poses[0], [[0.28, -0.96, 0, 1], [0.96, 0.28, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]], atol=1e-12)
 
 
+@pytest.mark.parametrize(('names', 'times'), [
+    ('%time,field.header.seq,field.header.stamp,field.', '9403636579763555584,7,1403636579763555584,'),
+    ('Time,header.stamp.secs,header.stamp.nsecs,pose.', '1403636580.9,1403636579,763555584,'),
+    ('.header.stamp.sec,.header.stamp.nanosec,.pose.', '1403636579,763555584,'),
+    ('__time,/imu/header/stamp,/odom/header/stamp/sec,/odom/header/stamp/nanosec,/odom/', '1.5,2.5,1403636579,763555584,'),
+    ('timestamp,/imu/header/stamp,/odom/', '1403636579763555584,2.5,')])
+def test_stamp_in_the_header_of_poses_comes_before_other_times(tmp_path: Path, names: str, times: str) -> None:
+    before, _, prefix = names.rpartition(',')
+    pose = [f'{prefix}{each}' for each in ('position.x', 'position.y', 'position.z', *(f'orientation.{axis}' for axis in 'xyzw'))]
+    path = tmp_path / 'poses.csv'
+    path.write_text(f'{",".join([before, *pose])}\n{times}1,2,3,0,0,0.6,0.8\n')
+    assert read_quaternions(path, kind_of(path)).stamps_ns.tolist() == [1403636579763555584]
+
+
+@pytest.mark.parametrize('lost', ['2 nan nan nan nan nan nan nan', '2 0 0 0 0 0 0 0', '2,1,2,3,nan,0,0,1', '2,,,,,,,'])
+def test_lines_of_a_tracker_that_saw_nothing_are_left_out(tmp_path: Path, lost: str) -> None:
+    path, separator = tmp_path / 'poses.txt', lost[1]
+    path.write_text('\n'.join(['t x y z qx qy qz qw', '1 1 2 3 0 0 0 1', lost, '3 4 5 6 0 0 0 1']).replace(' ', separator))
+    truth = read_quaternions(path, kind_of(path))
+    assert (truth.stamps_ns // SECOND).tolist() == [1, 3]
+    assert truth.source.endswith('left out: 1)')
+
+
 @pytest.mark.parametrize(('text', 'kind', 'message'), [
     ('1403636579.7,0,0,0,0,0,0,1\n', None, 'not a number of nanoseconds .t,x,y,z,qw,qx,qy,qz, and t in nano.*no line above names'),
     ('timestamp,x,y,z,qx,qy,qz,qw\n1.5,0,0,0\n', None, '4 values where 8 belong .by the line that names the columns'),
