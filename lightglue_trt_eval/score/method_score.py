@@ -45,8 +45,8 @@ def score(predictions: Predictions, scene: Scene, estimator: PoseEstimator, dept
     with ThreadPoolExecutor(len(scores), 'score') as threads:
         results = list(threads.map(scored, scores))
     advice = scores[0].stereo.advice if scores[0].stereo is not None else ''
-    doubt = next((doubt for each in scores if (doubt := each.truth_check.doubt)), '')
-    return results, [*([f'stereo: {advice}'] if advice else []), *([doubt] if doubt else [])]
+    doubts = next((doubts for each in scores if (doubts := each.truth_check.doubts)), [])
+    return results, [*([f'stereo: {advice}'] if advice else []), *doubts]
 
 
 class MethodScore:

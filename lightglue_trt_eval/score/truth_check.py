@@ -22,6 +22,7 @@ LEAST_DEG, LEAST_PAIRS, MOST_PAIRS = 0.3, 10, 500  # pairs that rotate less say 
 WRONG, RIGHT = 0.5, 0.25  # median difference over the usual rotation: with a mistake, and without it
 CLOCK_DEG, LEFT = 0.1, 0.5  # median difference that a clock may cause, and the share that is left where the clock is right
 MOST_OFF_S, STEP_S, NEAR_PERIODS = 2.0, 0.01, 3  # of clocks that are tried; between poses that are joined
+SAME, LEAST_FROZEN = 1e-9, 3  # of a pose's entries; pairs
 ORDERS = {'w, x, y, z': [1, 2, 3, 0], 'x, y, z, w': [3, 0, 1, 2]}  # of quaternions that were read in the other one
 
 
@@ -33,21 +34,33 @@ class Clock(NamedTuple):
 
 
 class TruthCheck:
-    """Gets the rotations that images show, pair by pair; `doubt` compares them with those of the ground truth."""
+    """Gets the rotations that images show, pair by pair; `doubts` compare them with those of the ground truth."""
 
     def __init__(self, scene: Scene) -> None:
         self._scene, self._frames, self._rotations = scene, list[tuple[int, int]](), list[Float64]()
+        self._frozen = 0  # pairs that rotate, and have one and the same true pose
 
     def add(self, frames: tuple[int, int], rotation: Float64) -> None:
         """The rotation (3, 3) of a pair's second camera from the first."""
         poses = self._scene.poses
-        if poses is not None and known_poses(poses[list(frames)]).all() and angles_deg(rotation)[0] >= LEAST_DEG:
-            self._frames.append(frames)
-            self._rotations.append(rotation)
+        if poses is None or not known_poses(poses[list(frames)]).all() or angles_deg(rotation)[0] < LEAST_DEG:
+            return
+        if np.abs(poses[frames[0]] - poses[frames[1]]).max() < SAME:
+            self._frozen += 1
+            return
+        self._frames.append(frames)
+        self._rotations.append(rotation)
 
     @property
-    def doubt(self) -> str:
-        """For people; empty where the ground truth is right, or no usual mistake explains it."""
+    def doubts(self) -> list[str]:
+        """Lines for people; none where the ground truth is right, or no usual mistake explains it."""
+        lines, count = [self._mistake()], len(self._frames)
+        if self._frozen >= LEAST_FROZEN and count >= LEAST_PAIRS:
+            lines.append(f'the ground truth stands still in {self._frozen} of {self._frozen + count} pairs of frames that rotate: '
+                         'its tracker may repeat a pose while it sees nothing; remove these poses')
+        return list(filter(None, lines))
+
+    def _mistake(self) -> str:
         if len(self._frames) < LEAST_PAIRS or self._scene.poses is None:
             return ''
         rows = np.unique(np.linspace(0, len(self._frames) - 1, MOST_PAIRS).round().astype(np.int64))

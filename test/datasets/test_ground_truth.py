@@ -197,6 +197,14 @@ def test_poses_that_are_none(tmp_path: Path) -> None:
     assert told[1].startswith('1 poses of /p')
 
 
+def test_topic_without_a_whole_pose_is_named_as_such(tmp_path: Path) -> None:
+    bag, told = Bag(tmp_path / 'bag').poses('/p', POSE, camera_poses()), list[str]()
+    for _, message in bag.topics['/p'][1]:
+        message.pose.position.x = np.nan
+    assert load_ground_truth(bag.open(), on_note=told.append) is None
+    assert told[-1] == 'no ground truth is taken from /p: /p holds no pose that can be read'
+
+
 def tum(poses: Float64) -> str:
     rows = np.column_stack([poses[:, :3, 3], quaternions_from_rotations(poses[:, :3, :3])])
     return ''.join(f'{k + 1}.0 ' + ' '.join(f'{value:.12f}' for value in row) + '\n' for k, row in enumerate(rows))
