@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..core.types import Float64
 from ..utils.errors import BagError
+from ..utils.files import text_of
 
 MAX_STAMP_NS = (2**31 - 1) * 10**9  # builtin_interfaces/Time holds seconds in an int32
 KINDS = ('tum', 'kitti', 'euroc')
@@ -343,7 +344,7 @@ def _number(text: str) -> float:
 def _read(path: Path) -> tuple[list[str], list[tuple[int, str]]]:
     """Comments and column names above the values, and the numbered lines without comments and blanks."""
     try:
-        text = path.read_text(encoding='utf-8-sig').splitlines()
+        text = text_of(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BagError(f'cannot read {path}: {error}') from None
     lines = [(number, values) for number, line in enumerate(text, 1) if (values := line.split('#')[0].strip())]

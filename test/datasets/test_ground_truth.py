@@ -16,6 +16,7 @@ from support.bags import IMAGE, TF, TRANSFORM, header, image, new, transform, wr
 from lightglue_trt_ros.core.types import Float64
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
+from lightglue_trt_ros.datasets.calibration_files import load_intrinsics
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
 from lightglue_trt_ros.datasets.own_odometry import OwnOdometry
 from lightglue_trt_ros.datasets.poses import (
@@ -321,6 +322,20 @@ def test_stamp_in_the_header_of_poses_comes_before_other_times(tmp_path: Path, n
     path = tmp_path / 'poses.csv'
     path.write_text(f'{",".join([before, *pose])}\n{times}1,2,3,0,0,0.6,0.8\n')
     assert read_quaternions(path, kind_of(path)).stamps_ns.tolist() == [1403636579763555584]
+
+
+@pytest.mark.parametrize('encoding', ['utf-8-sig', 'utf-16', 'latin-1'])
+@pytest.mark.parametrize('ends', ['\n', '\r\n'])
+def test_text_of_windows_and_older_tools_is_read(tmp_path: Path, encoding: str, ends: str) -> None:
+    path = tmp_path / 'poses.txt'
+    path.write_bytes(f'# 5 µs, 20 °C{ends}1 1 2 3 0 0 0 1{ends}'.encode(encoding))
+    assert read_quaternions(path, kind_of(path)).poses[0, :3, 3].tolist() == [1, 2, 3]
+    camera = 'width: 640', 'height: 480  # 20 °C', 'fx: 300', 'fy: 300', 'cx: 320', 'cy: 240'
+    path.write_bytes(ends.join(camera).encode(encoding))
+    assert load_intrinsics(path).width == 640
+    path.write_bytes(b'\x89PNG\r\n\x1a\n')
+    with pytest.raises(BagError, match='cannot read'):
+        kind_of(path)
 
 
 @pytest.mark.parametrize('lost', ['2 nan nan nan nan nan nan nan', '2 0 0 0 0 0 0 0', '2,1,2,3,nan,0,0,1', '2,,,,,,,'])
