@@ -75,7 +75,7 @@ class TruthCheck:
             clock = self._clock(pairs, seen)
             if clock.difference_deg < min(LEFT * found, RIGHT * usual):
                 late = 'late' if clock.late_s > 0 else 'early'
-                reason, left = f'its stamps are {abs(clock.late_s):.2f} s too {late}: correct its clock', clock.difference_deg
+                reason, left = f'its stamps are about {abs(clock.late_s):.2f} s too {late}: correct its clock', clock.difference_deg
         return '' if not reason else (f'the ground truth does not rotate as the images do: these rotate by {usual:.2f} degrees a '
                                       f'frame, it differs by {found:.2f}, and only by {left:.2f} if {reason}')
 
