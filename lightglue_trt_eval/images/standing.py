@@ -83,14 +83,40 @@ def find_standing(frames: Iterable[UInt8], name: str) -> StandingMask:
     return StandingMask(allowed, kept.example, len(images))
 
 
+class Alternation:
+    """Frames that are unlike the last one, but like one before it: several cameras that take turns."""
+
+    def __init__(self) -> None:
+        self._recent = list[Float32]()
+        self._count = self._returns = self._asked = 0
+
+    def add(self, small: Float32) -> None:
+        """The next frame, as `small_of` gives it."""
+        self._count += 1
+        self._recent = [each for each in self._recent if each.shape == small.shape]
+        if len(self._recent) > 1:
+            *before, last = self._recent
+            if _changed(last, small) > MOVING:
+                self._asked += 1
+                self._returns += min(_difference(each, small) for each in before) < RETURNED * _difference(last, small)
+        self._recent = [*self._recent, small][-TURNS:]
+
+    @property
+    def doubt(self) -> str:
+        """For people; empty where there is none."""
+        if self._asked < max(MIN_FRAMES / 2, self._count / 4) or self._returns <= ALTERNATE * self._asked:
+            return ''
+        return (f'{self._returns} of {self._count} frames are unlike the frame before and like an earlier one: do several cameras '
+                'publish on this topic? Record one camera on each topic')
+
+
 class _Kept:
     """Frames between which the camera moved, from all over the recording, in bounded memory."""
 
     def __init__(self, name: str) -> None:
         self.name, self.size = name, (0, 0)
-        self._frames, self._smalls, self._recent = list[UInt8](), list[Float32](), list[Float32]()
+        self._frames, self._smalls, self._alternation = list[UInt8](), list[Float32](), Alternation()
         self._count, self._accepted, self._every, self._brightest = 0, 0, 1, 0.0
-        self._returns = self._asked = 0  # of frames, like an earlier one than the last
 
     def add(self, frame: UInt8) -> None:
         size = size_of(frame)
@@ -100,8 +126,8 @@ class _Kept:
                            'several cameras publish on this topic? Record one, or name it with --image-topic')
         self._count += 1
         self._brightest = max(self._brightest, float(np.percentile(frame, 99)))
-        small = _small(frame)
-        self._watch(small)
+        small = small_of(frame)
+        self._alternation.add(small)
         if self._smalls and _changed(self._smalls[-1], small) <= MOVED_SHARE:
             return
         self._accepted += 1
@@ -114,15 +140,6 @@ class _Kept:
         if len(self._frames) == MAX_FRAMES:
             self._frames, self._smalls, self._every = self._frames[::2], self._smalls[::2], 2 * self._every
 
-    def _watch(self, small: Float32) -> None:
-        """Whether frames are unlike the last one, but like one before it: cameras that alternate."""
-        if len(self._recent) > 1:
-            *before, last = self._recent
-            if _changed(last, small) > MOVING:
-                self._asked += 1
-                self._returns += min(_difference(each, small) for each in before) < RETURNED * _difference(last, small)
-        self._recent = [*self._recent, small][-TURNS:]
-
     def moving(self) -> list[UInt8]:
         """The frames. Raises BagError where they tell nothing."""
         if self._count < MIN_FRAMES:
@@ -131,9 +148,8 @@ class _Kept:
         if self._brightest < BLACK:
             raise BagError(f'{self.name}: the frames are black, no brighter than {self._brightest:.0f} of 255: record in light, or '
                            'give --image-bits if the camera fills 10 or 12 of 16 bits')
-        if self._asked >= max(MIN_FRAMES / 2, self._count / 4) and self._returns > ALTERNATE * self._asked:
-            raise BagError(f'{self.name}: {self._returns} of {self._count} frames are unlike the frame before and like an earlier '
-                           'one: do several cameras publish on this topic? Record one camera on each topic')
+        if self._alternation.doubt:
+            raise BagError(f'{self.name}: {self._alternation.doubt}')
         others = np.abs(np.roll(np.stack(self._smalls), len(self._smalls) // 3, axis=0) - self._smalls) > MOVED
         moving, lasting = float(np.median(others.mean(axis=(1, 2)))), float(np.mean(others.mean(axis=0) > NEARLY_ALWAYS))
         if len(self._frames) < MIN_FRAMES or moving < MOVING or lasting < LASTING:
@@ -149,7 +165,7 @@ class _Kept:
         return resize_gray(self._frames[len(self._frames) // 2], self.size)
 
 
-def _small(frame: UInt8) -> Float32:
+def small_of(frame: UInt8) -> Float32:
     """The image without fine structure, relative to its surroundings: exposure, gain and vignetting are not in it."""
     scale = SMALL / max(frame.shape)
     size = (max(8, round(frame.shape[1] * scale)), max(8, round(frame.shape[0] * scale)))

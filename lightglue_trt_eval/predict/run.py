@@ -23,6 +23,7 @@ from lightglue_trt_ros.core.types import Standing
 from lightglue_trt_ros.utils.console import progress
 from lightglue_trt_ros.utils.errors import EngineError
 
+from ..images.standing import Alternation, small_of
 from .frames import Frames, ShownDepth, ShownFrame
 from .methods import Method, by_networks, open_methods
 from .predictions import FramePredictions, Predicted, Prediction, Predictions, keep
@@ -125,12 +126,14 @@ def _match(methods: Sequence[Method], frames: Frames, strides: Sequence[int], ke
 
 def with_references(frames: Frames, strides: Sequence[int]) -> Iterator[tuple[ShownFrame, dict[int, ShownFrame | None]]]:
     """Every frame, and by stride the frame before that it is matched with; None: a sequence starts."""
-    segments, resized = frames.scene.timeline.segments, list[str]()
+    segments, resized, repeated, alternation = frames.scene.timeline.segments, list[str](), 0, Alternation()
     before: dict[int, ShownFrame] = {}
     for shown in frames.read():
         if 1 in before and before[1].image.shape != shown.image.shape:
             height, width = shown.image.shape
             resized.append(f'to {width}x{height} with frame {frames.scene.timeline.numbers[shown.number]}')
+        repeated += 1 in before and np.array_equal(before[1].image, shown.image)
+        alternation.add(small_of(shown.image))
         references: dict[int, ShownFrame | None] = {}
         for stride in strides:
             if shown.number % stride == 0:
@@ -143,6 +146,11 @@ def with_references(frames: Frames, strides: Sequence[int]) -> Iterator[tuple[Sh
     if resized:
         frames.on_note(f'the images change their size {len(resized)} times, first {resized[0]}: the sequence starts anew there, '
                        'and only frames of the size that the intrinsics are for have a geometry')
+    if repeated:
+        frames.on_note(f'{repeated} of {len(frames)} frames have the picture of the frame before under a new stamp: record what '
+                       'the camera sends, without copies')
+    if alternation.doubt:
+        frames.on_note(alternation.doubt)
 
 
 class _MethodRun:

@@ -24,6 +24,7 @@ from .metrics import DEVIATION_EDGES, ERROR_EDGES_PX, DrawnPair, MatcherResult, 
 from .pair_score import Agreement, PairScore, agreement, agreement_of_rows, failure_reasons, returning_share, score_points
 from .stereo_accuracy import StereoScore
 from .trajectory import TwoViewOdometry
+from .truth_check import TruthCheck
 
 WORST = 5  # pairs that are kept
 
@@ -44,7 +45,8 @@ def score(predictions: Predictions, scene: Scene, estimator: PoseEstimator, dept
     with ThreadPoolExecutor(len(scores), 'score') as threads:
         results = list(threads.map(scored, scores))
     advice = scores[0].stereo.advice if scores[0].stereo is not None else ''
-    return results, [f'stereo: {advice}'] if advice else []
+    doubts = next((doubts for each in scores if (doubts := each.truth_check.doubts)), [])
+    return results, [*([f'stereo: {advice}'] if advice else []), *doubts]
 
 
 class MethodScore:
@@ -56,7 +58,7 @@ class MethodScore:
         self.method, self.depth, self.stereo = method, depth, stereo
         self.result = MatcherResult(method.name, method.description, method.ours, engine=method.engine, stage_ms=method.stage_ms,
                                     cost_ms=method.cost_ms)
-        self._scene, self._estimator = scene, estimator
+        self._scene, self._estimator, self.truth_check = scene, estimator, TruthCheck(scene)
         self._tracks, self._odometry = TrackLengths(), TwoViewOdometry('unit' if scene.poses is None else 'truth')
         self._chain: list[int] = []  # frames that the pairs of stride 1 joined
         self._rows: dict[int, list[PairResult]] = {}  # by stride
@@ -128,6 +130,8 @@ class MethodScore:
             self._odometry.add(None, self._scene.step_m((self._chain[-1], frames[0])))
             self._chain.append(frames[0])
         self._odometry.add(scored.estimate, self._scene.step_m(frames))
+        if scored.estimate is not None:
+            self.truth_check.add(frames, scored.estimate.rotation)
         self._chain.append(frames[1])
         return self._tracks.add(points)
 

@@ -18,6 +18,7 @@ import numpy as np
 from ..core.cameras import Intrinsics
 from ..core.types import Float64
 from ..utils.errors import BagError
+from ..utils.files import text_of
 from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, check_finite, described
 
 FORMS = ("this package's calib.yaml (width, height, fx, fy, cx, cy), ROS's camera_calibration and CameraInfo, OpenCV's, EuRoC's "
@@ -164,7 +165,7 @@ def _naming(chosen: _Choice) -> Iterator[None]:
 def _mapping(path: Path) -> dict[str, Any]:
     import yaml
     try:
-        text = path.read_text(encoding='utf-8-sig')
+        text = text_of(path)
         if text.lstrip().startswith('<?xml'):
             if '<opencv_storage' not in text:
                 raise BagError(f'{path} is XML, and not that of OpenCV (<opencv_storage>); the forms that are read: {FORMS}')

@@ -188,7 +188,9 @@ def _computed(what: str, options: str | None) -> str:
 
 def _moving(tracks: list[Poses], topic: Topic, child_frame: str | None) -> Poses:
     """The poses of the one frame that moves. Raises BagError."""
-    listing = '; '.join(map(str, tracks)) or 'nothing'
+    if not tracks:
+        raise BagError(f'{topic.name} holds no pose that can be read')
+    listing = '; '.join(map(str, tracks))
     if child_frame is not None:
         named = [track for track in tracks if track.child == child_frame.strip('/')]
         if len(named) != 1:

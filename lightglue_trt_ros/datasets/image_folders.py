@@ -16,6 +16,7 @@ from ..core.cameras import Intrinsics
 from ..core.depth import SATURATED
 from ..core.types import Float64
 from ..utils.errors import BagError
+from ..utils.files import text_of
 from .calibration_files import find_camera_in_body, load_baseline, load_intrinsics, rectifying
 from .poses import Trajectory, parse_nanoseconds, parse_stamp, read_kitti, read_list, read_quaternions, read_stamps
 from .sequence import (
@@ -258,7 +259,7 @@ class KittiFolder(FolderRecording):
         if not path.exists():
             return None
         try:
-            rows = dict(line.split(':', 1) for line in path.read_text(encoding='utf-8').splitlines() if ':' in line)
+            rows = dict(line.split(':', 1) for line in text_of(path).splitlines() if ':' in line)
             return np.array([float(word) for word in rows[name].split()], np.float64).reshape(3, 4)
         except KeyError:
             raise BagError(f'{path} has no {name}, the projection of image_{name[1:]}') from None

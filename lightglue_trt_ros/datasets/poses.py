@@ -9,13 +9,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..core.types import Float64
 from ..utils.errors import BagError
+from ..utils.files import text_of
 
 MAX_STAMP_NS = (2**31 - 1) * 10**9  # builtin_interfaces/Time holds seconds in an int32
 KINDS = ('tum', 'kitti', 'euroc')
@@ -30,6 +31,7 @@ _POSITION = r'((.*\.)?(p|t|pos|position|translation)([_.].*)?[_.]?)?'  # names o
 _ROTATION = r'(.*\.)?(q|quat|quaternion|rot|rotation|orientation)([_.].*)?[_.]?'
 _COLUMNS = (rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}', *(_POSITION + axis for axis in 'xyz'),
             *(_ROTATION + axis for axis in 'xyzw'))
+_STAMPS = (r'(.*[._])?stamp[._]secs?', r'(.*[._])?stamp[._]n(ano)?secs?'), (r'(.*\.)?header[._]stamp',)  # of a message
 
 T = TypeVar('T')
 
@@ -183,7 +185,7 @@ def kind_of(path: Path) -> str:
         return 'euroc'
     kinds = {_KITTI_VALUES: 'kitti', _TUM_VALUES: 'tum'}
     with naming(path):
-        named, _ = _named_columns(headings, None, count := len(line.split()))
+        named = _named_columns(headings, None, count := len(line.split()))
     if named is not None:
         return 'tum'
     if count not in kinds:
@@ -196,37 +198,42 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
     """Read a file of poses with quaternions, in seconds or nanoseconds and metres; EuRoC's lines may have more values.
 
     tum: `t tx ty tz qx qy qz qw`, world from camera, of the TUM RGB-D benchmark. euroc: `t,px,py,pz,qw,qx,qy,qz,...`, world from
-    body, of EuRoC's data.csv. Where a line above the values names the columns, it has the order. Raises BagError that names the
+    body, of EuRoC's data.csv. Where a line above the values names the columns, it has the order. Lines whose pose is NaN, empty or
+    without a rotation, as trackers write them that see nothing, are left out if others have one. Raises BagError that names the
     line.
     """
     headings, lines = _read(path)
     separator = _separator(lines) or (',' if kind == 'euroc' else None)
     with naming(path):
-        columns, in_ns = _named_columns(headings, separator, len(lines[0][1].split(separator)) if lines else 0)
-    usual, order = {'tum': ([0, 1, 2, 3, 4, 5, 6, 7], 't x y z qx qy qz qw'),
-                    'euroc': ([0, 1, 2, 3, 5, 6, 7, 4], 't,x,y,z,qw,qx,qy,qz, and t in nanoseconds')}[kind]
-    order = f'{order}, where no line above names the columns' if columns is None else 'by the line that names the columns'
-    parse = parse_nanoseconds if in_ns or (columns is None and kind == 'euroc') else parse_stamp
+        named = _named_columns(headings, separator, len(lines[0][1].split(separator)) if lines else 0)
+    usual, order = {'tum': (_Columns([0], [1, 2, 3, 4, 5, 6, 7]), 't x y z qx qy qz qw'),
+                    'euroc': (_Columns([0], [1, 2, 3, 5, 6, 7, 4], True), 't,x,y,z,qw,qx,qy,qz, and t in nanoseconds')}[kind]
+    order = f'{order}, where no line above names the columns' if named is None else 'by the line that names the columns'
+    columns = named or usual
+    count = max(*columns.stamp, *columns.pose) + 1
 
     def row(line: str) -> tuple[int, list[float]]:
         words = [word.strip() for word in line.split(separator)]
-        wanted = columns or usual
-        if len(words) <= max(wanted) or (columns is None and kind == 'tum' and len(words) > _TUM_VALUES):
-            raise ValueError(f'{len(words)} values where {max(wanted) + 1} belong ({order})')
+        if len(words) < count or (named is None and kind == 'tum' and len(words) > _TUM_VALUES):
+            raise ValueError(f'{len(words)} values where {count} belong ({order})')
         try:
-            stamp, values = parse(words[wanted[0]]), [_number(words[column]) for column in wanted[1:]]
-            if columns is None and (length := math.hypot(*values[3:])) and abs(length - 1) > OFF_UNIT:
+            stamp, values = columns.stamp_of(words), [_number(words[column]) for column in columns.pose]
+            if named is None and (length := math.hypot(*values[3:])) and abs(length - 1) > OFF_UNIT:
                 raise ValueError(f'the quaternion {values[3:]} has length {length:.2f}, not 1: name the columns in a line above')
         except ValueError as error:
             raise ValueError(f'{error} ({order})') from None
         return stamp, values
 
     rows = _rows(path, row)
-    table = np.asarray([values for _, values in rows], np.float64).reshape(-1, 7)
+    stamps, table = [stamp for stamp, _ in rows], np.asarray([values for _, values in rows], np.float64).reshape(-1, 7)
+    name = {'tum': 'TUM', 'euroc': 'EuRoC'}[kind] if columns == usual else 'by the names of its columns'
+    known = np.isfinite(table).all(axis=1) & table[:, 3:].any(axis=1)
+    if known.any() and not known.all():
+        stamps, table = [stamps[number] for number in np.flatnonzero(known)], table[known]
+        name += f'; lines without a pose, left out: {(~known).sum()}'
     with naming(path):
         poses = poses_from(table[:, :3], table[:, 3:])
-    name = {'tum': 'TUM', 'euroc': 'EuRoC'}[kind] if columns in (None, usual) else 'by the names of its columns'
-    return _trajectory(path, name, [stamp for stamp, _ in rows], poses)
+    return _trajectory(path, name, stamps, poses)
 
 
 def _separator(lines: Sequence[tuple[int, str]]) -> str | None:
@@ -234,22 +241,43 @@ def _separator(lines: Sequence[tuple[int, str]]) -> str | None:
     return next((each for each in ',;' if lines and each in lines[0][1]), None)
 
 
-def _named_columns(headings: Sequence[str], separator: str | None, count: int) -> tuple[list[int] | None, bool]:
-    """Where t, x, y, z, qx, qy, qz, qw stand by the last of `headings` that names all of them, and whether t is in nanoseconds.
+class _Columns(NamedTuple):
+    """Where a line of a file has what."""
 
-    Raises ValueError where one names `count` columns, as many as there are values, and not all of these.
+    stamp: list[int]  # one column, or seconds and nanoseconds
+    pose: list[int]  # x, y, z, qx, qy, qz, qw
+    in_ns: bool = False  # the one column of the stamp
+
+    def stamp_of(self, words: Sequence[str]) -> int:
+        """In nanoseconds. Raises ValueError."""
+        first, *rest = (words[column] for column in self.stamp)
+        return (parse_nanoseconds if self.in_ns else parse_stamp)(first) + sum(map(parse_nanoseconds, rest))
+
+
+def _named_columns(headings: Sequence[str], separator: str | None, count: int) -> _Columns | None:
+    """The columns by the last of `headings` that names a time and all of a pose.
+
+    The header.stamp of the same message comes before other times: the first column of its file mostly is the time of reception.
+    Raises ValueError where a line names `count` columns, as many as there are values, and not all of these.
     """
     for heading in reversed(headings):
         words = re.sub(r'\[.*?\]|\(.*?\)', '', heading).split(separator)
         names = [name.strip(' %"\'').lower().replace('/', '.') for name in words]
-        columns = [next((at for at, name in enumerate(names) if re.fullmatch(form, name)), None) for form in _COLUMNS]
-        found = [column for column in columns if column is not None]
-        if len(found) == len(_COLUMNS):
-            return found, re.match(rf'\W*\w*\W*{_NS}\b', heading) is not None
+        pose = _found(names, _COLUMNS[1:])
+        stamps = [_found(names, forms) for forms in _STAMPS]
+        own = [each for each in stamps if pose and each and names[pose[0]].startswith(names[each[0]].rpartition('header')[0])]
+        if pose and (stamp := [*own, _found(names, _COLUMNS[:1])][0]):
+            return _Columns(stamp, pose, not own and re.match(rf'\W*\w*\W*{_NS}\b', heading) is not None)
         if len(words) == count > 1 and _HEADING.match(heading):
             raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, timestamp_ns), a position '
                              '(x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
-    return None, False
+    return None
+
+
+def _found(names: Sequence[str], forms: Sequence[str]) -> list[int]:
+    """The first column of each form; none unless each has one."""
+    columns = [at for form in forms for at in [at for at, name in enumerate(names) if re.fullmatch(form, name)][:1]]
+    return columns if len(columns) == len(forms) else []
 
 
 def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
@@ -308,7 +336,7 @@ def parse_nanoseconds(text: str) -> int:
 def _number(text: str) -> float:
     """Raises ValueError."""
     try:
-        return float(text)
+        return float(text or 'nan')  # a column without a value
     except ValueError:
         raise ValueError(f'{text.strip()!r} is no number') from None
 
@@ -316,7 +344,7 @@ def _number(text: str) -> float:
 def _read(path: Path) -> tuple[list[str], list[tuple[int, str]]]:
     """Comments and column names above the values, and the numbered lines without comments and blanks."""
     try:
-        text = path.read_text(encoding='utf-8-sig').splitlines()
+        text = text_of(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BagError(f'cannot read {path}: {error}') from None
     lines = [(number, values) for number, line in enumerate(text, 1) if (values := line.split('#')[0].strip())]

@@ -1,9 +1,11 @@
-"""Files that appear whole or not at all, alone or together, and folders that one process writes at a time."""
+"""Texts in several encodings, files that appear whole or not at all, and folders that one process writes at a time."""
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -12,6 +14,25 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from .errors import LightglueTrtError
+
+_BINARY = re.compile(r'[\x00-\x08\x0e-\x1f\x7f-\x9f]')  # no letters of Latin-1
+
+
+def text_of(path: Path) -> str:
+    """What a text file holds: in UTF-8, in UTF-16 with a mark, as Windows writes it, or in Latin-1, as older tools do in comments.
+
+    Raises OSError, and UnicodeDecodeError where it is no text.
+    """
+    data = path.read_bytes()
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode('utf-16')
+    try:
+        return data.decode('utf-8-sig')
+    except UnicodeDecodeError:
+        text = data.decode('latin-1')
+        if _BINARY.search(text):
+            raise
+        return text
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -186,12 +186,12 @@ def camera(at: Path, content: Any, name: str = 'c.yaml', rectified: bool = False
     return load_intrinsics(at / name, rectified)
 
 
-def moving(path: Path, *children: str) -> Any:
+def moving(path: Path, *children: str, unit: float = 1.0) -> Any:
     """A recording of images and a topic with poses of these frames; with none, of one pose that stays."""
     poses = []
     for stamp in STAMPS[:3]:
         pose = np.eye(4)
-        pose[0, 3] = stamp / 10**9
+        pose[0, 3] = unit * stamp / 10**9
         poses += [(stamp, bags.transform(stamp, 'map', child, pose)) for child in children]
     images = [(stamp, bags.image(stamp, 'cam', GRAY)) for stamp in STAMPS[:3]]
     return open_recording(write_messages(path, {'/cam': (IMAGE, images), '/poses': (TRANSFORM, poses)}))
@@ -449,6 +449,8 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
                       r'/poses has 0 sequences of poses of x. It holds: cam in map \(3 poses\)'),
     'two that move': (lambda at: load_ground_truth(moving(at / 'b', 'head', 'arm'), topic='/poses'),
                       r'/poses has 2 frames that move, name one \(--truth-child-frame\). It holds: head in map'),
+    'none that is whole': (lambda at: load_ground_truth(moving(at / 'b', 'cam', unit=np.nan), topic='/poses'),
+                           r'/poses holds no pose that can be read'),
     'a body alone': (lambda at: load_ground_truth(moving(at / 'b', 'body'), topic='/poses'),
                      r"poses are of body, and no /tf_static joins that to 'cam', .*\(--camera-in-body\)"),
     'a line of five': (lambda at: truth(at, '1 2 3 4 5\n'), r'poses.txt, line 1: 5 values: poses are 8 a line \(TUM: t tx'),

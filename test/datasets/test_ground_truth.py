@@ -16,6 +16,7 @@ from support.bags import IMAGE, TF, TRANSFORM, header, image, new, transform, wr
 from lightglue_trt_ros.core.types import Float64
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
+from lightglue_trt_ros.datasets.calibration_files import load_intrinsics
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
 from lightglue_trt_ros.datasets.own_odometry import OwnOdometry
 from lightglue_trt_ros.datasets.poses import (
@@ -197,6 +198,14 @@ def test_poses_that_are_none(tmp_path: Path) -> None:
     assert told[1].startswith('1 poses of /p')
 
 
+def test_topic_without_a_whole_pose_is_named_as_such(tmp_path: Path) -> None:
+    bag, told = Bag(tmp_path / 'bag').poses('/p', POSE, camera_poses()), list[str]()
+    for _, message in bag.topics['/p'][1]:
+        message.pose.position.x = np.nan
+    assert load_ground_truth(bag.open(), on_note=told.append) is None
+    assert told[-1] == 'no ground truth is taken from /p: /p holds no pose that can be read'
+
+
 def tum(poses: Float64) -> str:
     rows = np.column_stack([poses[:, :3, 3], quaternions_from_rotations(poses[:, :3, :3])])
     return ''.join(f'{k + 1}.0 ' + ' '.join(f'{value:.12f}' for value in row) + '\n' for k, row in enumerate(rows))
@@ -299,6 +308,43 @@ def test_columns_are_read_by_their_names(tmp_path: Path, heading: str, unit: int
     truth = read_quaternions(path, kind_of(path))
     assert truth.stamps_ns.tolist() == [1403636579763555584]
     np.testing.assert_allclose(truth.poses[0], [[0.28, -0.96, 0, 1], [0.96, 0.28, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]], atol=1e-12)
+
+
+@pytest.mark.parametrize(('names', 'times'), [
+    ('%time,field.header.seq,field.header.stamp,field.', '9403636579763555584,7,1403636579763555584,'),
+    ('Time,header.stamp.secs,header.stamp.nsecs,pose.', '1403636580.9,1403636579,763555584,'),
+    ('.header.stamp.sec,.header.stamp.nanosec,.pose.', '1403636579,763555584,'),
+    ('__time,/imu/header/stamp,/odom/header/stamp/sec,/odom/header/stamp/nanosec,/odom/', '1.5,2.5,1403636579,763555584,'),
+    ('timestamp,/imu/header/stamp,/odom/', '1403636579763555584,2.5,')])
+def test_stamp_in_the_header_of_poses_comes_before_other_times(tmp_path: Path, names: str, times: str) -> None:
+    before, _, prefix = names.rpartition(',')
+    pose = [f'{prefix}{each}' for each in ('position.x', 'position.y', 'position.z', *(f'orientation.{axis}' for axis in 'xyzw'))]
+    path = tmp_path / 'poses.csv'
+    path.write_text(f'{",".join([before, *pose])}\n{times}1,2,3,0,0,0.6,0.8\n')
+    assert read_quaternions(path, kind_of(path)).stamps_ns.tolist() == [1403636579763555584]
+
+
+@pytest.mark.parametrize('encoding', ['utf-8-sig', 'utf-16', 'latin-1'])
+@pytest.mark.parametrize('ends', ['\n', '\r\n'])
+def test_text_of_windows_and_older_tools_is_read(tmp_path: Path, encoding: str, ends: str) -> None:
+    path = tmp_path / 'poses.txt'
+    path.write_bytes(f'# 5 µs, 20 °C{ends}1 1 2 3 0 0 0 1{ends}'.encode(encoding))
+    assert read_quaternions(path, kind_of(path)).poses[0, :3, 3].tolist() == [1, 2, 3]
+    camera = 'width: 640', 'height: 480  # 20 °C', 'fx: 300', 'fy: 300', 'cx: 320', 'cy: 240'
+    path.write_bytes(ends.join(camera).encode(encoding))
+    assert load_intrinsics(path).width == 640
+    path.write_bytes(b'\x89PNG\r\n\x1a\n')
+    with pytest.raises(BagError, match='cannot read'):
+        kind_of(path)
+
+
+@pytest.mark.parametrize('lost', ['2 nan nan nan nan nan nan nan', '2 0 0 0 0 0 0 0', '2,1,2,3,nan,0,0,1', '2,,,,,,,'])
+def test_lines_of_a_tracker_that_saw_nothing_are_left_out(tmp_path: Path, lost: str) -> None:
+    path, separator = tmp_path / 'poses.txt', lost[1]
+    path.write_text('\n'.join(['t x y z qx qy qz qw', '1 1 2 3 0 0 0 1', lost, '3 4 5 6 0 0 0 1']).replace(' ', separator))
+    truth = read_quaternions(path, kind_of(path))
+    assert (truth.stamps_ns // SECOND).tolist() == [1, 3]
+    assert truth.source.endswith('left out: 1)')
 
 
 @pytest.mark.parametrize(('text', 'kind', 'message'), [

@@ -19,6 +19,7 @@ pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
 from support.bags import database, storage_file
 from support.evaluated_bags import (
+    CAMERA,
     HEIGHT,
     PERIOD,
     SMALL,
@@ -31,6 +32,7 @@ from support.evaluated_bags import (
     masked,
     no_pictures,
     path_of,
+    view,
 )
 from support.full_disks import FULL, room_for
 from support.image_recordings import image_folder, pinhole
@@ -44,6 +46,7 @@ from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_storage import rosbags_modules
+from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.sequence import IMAGE
 from lightglue_trt_ros.utils.errors import LightglueTrtError
 from lightglue_trt_ros.utils.files import own_output_folder
@@ -379,6 +382,19 @@ def test_a_full_disk_leaves_no_report_without_its_page(tmp_path: Path, capfd: py
         assert main([str(bag), '--out', str(out), *SMALL]) == 1
     assert f'{out} cannot be written ({FULL}), and nothing was: choose another output folder' in capfd.readouterr().err
     assert not list(out.iterdir())
+
+
+@pytest.mark.parametrize(('pictures', 'note'), [
+    ([view(k // 2) for k in range(12)], '6 of 12 frames have the picture of the frame before under a new stamp'),
+    ([view(4 * k)[:, ::-1 if k % 2 else 1] for k in range(24)], 'frames are unlike the frame before and like an earlier one: do'),
+    ([view(k) for k in range(24)], '')])
+def test_copies_of_pictures_and_cameras_that_alternate_get_a_note(run: Any, tmp_path: Path, pictures: Any, note: str) -> None:
+    stamps = [START + PERIOD * number for number in range(len(pictures))]
+    write_bag(tmp_path / 'bag', list(zip(stamps, pictures, strict=True)), CAMERA, path_of(len(pictures)))
+    code, _, report = run(tmp_path / 'bag')
+    found = [line for line in report['notes'] if 'frame before' in line]
+    assert (code, len(found)) == (0, bool(note))
+    assert not note or note in found[0]
 
 
 def test_memory_does_not_grow_with_the_recording(run: Any, tmp_path: Path) -> None:

@@ -1,0 +1,138 @@
+"""Whether a ground truth rotates as the images do, and which usual mistake explains it where it does not.
+
+Rotations between frames need no scale, and nearly every method finds them. Where a mistake in the ground truth explains those of
+most pairs, and the ground truth as it is does not, the pose errors are those of the mistake.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightglue_trt_ros.core.timing import usual_period
+from lightglue_trt_ros.core.types import Float64
+from lightglue_trt_ros.datasets.poses import Trajectory, angles_deg, interpolated, poses_from, quaternions_from_rotations
+
+from ..predict.scene import SECOND, Scene
+from .trajectory import known_poses
+
+LEAST_DEG, LEAST_PAIRS, MOST_PAIRS = 0.3, 10, 500  # pairs that rotate less say nothing; so many are enough
+WRONG, RIGHT = 0.5, 0.25  # median difference over the usual rotation: with a mistake, and without it
+CLOCK_DEG, LEFT = 0.1, 0.5  # median difference that a clock may cause, and the share that is left where the clock is right
+MOST_OFF_S, STEP_S, NEAR_PERIODS = 2.0, 0.01, 3  # of clocks that are tried; between poses that are joined
+SAME, LEAST_FROZEN = 1e-9, 3  # of a pose's entries; pairs
+ORDERS = {'w, x, y, z': [1, 2, 3, 0], 'x, y, z, w': [3, 0, 1, 2]}  # of quaternions that were read in the other one
+
+
+class Clock(NamedTuple):
+    """Stamps of the ground truth that are moved."""
+
+    late_s: float
+    difference_deg: float  # median, that is left
+
+
+class TruthCheck:
+    """Gets the rotations that images show, pair by pair; `doubts` compare them with those of the ground truth."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene, self._frames, self._rotations = scene, list[tuple[int, int]](), list[Float64]()
+        self._frozen = 0  # pairs that rotate, and have one and the same true pose
+
+    def add(self, frames: tuple[int, int], rotation: Float64) -> None:
+        """The rotation (3, 3) of a pair's second camera from the first."""
+        poses = self._scene.poses
+        if poses is None or not known_poses(poses[list(frames)]).all() or angles_deg(rotation)[0] < LEAST_DEG:
+            return
+        if np.abs(poses[frames[0]] - poses[frames[1]]).max() < SAME:
+            self._frozen += 1
+            return
+        self._frames.append(frames)
+        self._rotations.append(rotation)
+
+    @property
+    def doubts(self) -> list[str]:
+        """Lines for people; none where the ground truth is right, or no usual mistake explains it."""
+        lines, count = [self._mistake()], len(self._frames)
+        if self._frozen >= LEAST_FROZEN and count >= LEAST_PAIRS:
+            lines.append(f'the ground truth stands still in {self._frozen} of {self._frozen + count} pairs of frames that rotate: '
+                         'its tracker may repeat a pose while it sees nothing; remove these poses')
+        return list(filter(None, lines))
+
+    def _mistake(self) -> str:
+        if len(self._frames) < LEAST_PAIRS or self._scene.poses is None:
+            return ''
+        rows = np.unique(np.linspace(0, len(self._frames) - 1, MOST_PAIRS).round().astype(np.int64))
+        pairs, seen = np.array(self._frames)[rows], np.array(self._rotations)[rows]
+        true, usual = self._scene.poses[:, :3, :3], float(np.median(angles_deg(seen)))
+        found = _apart(seen, _between(true, pairs))
+        reason, left = '', found
+        if found > WRONG * usual:
+            explained = [each for each in _explanations(true, pairs, seen) if each[1] < RIGHT * usual]
+            reason, left = ', or if '.join(reason for reason, _ in explained), min((left for _, left in explained), default=found)
+        if not reason and found > CLOCK_DEG:
+            clock = self._clock(pairs, seen)
+            if clock.difference_deg < min(LEFT * found, RIGHT * usual):
+                late = 'late' if clock.late_s > 0 else 'early'
+                reason, left = f'its stamps are about {abs(clock.late_s):.2f} s too {late}: correct its clock', clock.difference_deg
+        return '' if not reason else (f'the ground truth does not rotate as the images do: these rotate by {usual:.2f} degrees a '
+                                      f'frame, it differs by {found:.2f}, and only by {left:.2f} if {reason}')
+
+    def _clock(self, pairs: NDArray[np.int64], seen: Float64) -> Clock:
+        """The clock by which the ground truth fits best."""
+        assert self._scene.poses is not None
+        stamps, known = self._scene.timeline.stamps_ns, known_poses(self._scene.poses)
+        truth = Trajectory(stamps[known], self._scene.poses[known]).ordered()
+        period = usual_period(truth.stamps_ns.tolist())
+        tried = [Clock(0.0, np.inf)]
+        for late_ns in np.arange(-MOST_OFF_S * SECOND, MOST_OFF_S * SECOND + 1, STEP_S * SECOND):
+            at = stamps[pairs] + round(late_ns)
+            after = np.searchsorted(truth.stamps_ns, at).clip(1, len(truth) - 1)
+            first, second = truth.stamps_ns[after - 1], truth.stamps_ns[after]
+            inside = ((first <= at) & (at <= second) & (second - first <= NEAR_PERIODS * period)).all(axis=1)
+            if 2 * inside.sum() < len(pairs):
+                continue
+            share = ((at - first) / (second - first))[inside].ravel()
+            rows = after[inside].ravel()
+            rotations = interpolated(truth.poses[rows - 1], truth.poses[rows], share)[:, :3, :3]
+            between = _between(rotations, np.arange(len(rotations)).reshape(-1, 2))
+            tried.append(Clock(late_ns / SECOND, _apart(seen[inside], between)))
+        return min(tried, key=lambda clock: clock.difference_deg)
+
+
+def _explanations(true: Float64, pairs: NDArray[np.int64], seen: Float64) -> list[tuple[str, float]]:
+    """Mistakes in the rotations `true` (F, 3, 3) of frames, and the median difference in degrees without each."""
+    known = np.asarray(np.isfinite(true).all(axis=(1, 2)), np.bool_)
+    quaternions = quaternions_from_rotations(np.where(known[:, None, None], true, np.eye(3)))
+    vectors, others = _vectors(seen), _vectors(_between(true, pairs))
+    axes, off = np.eye(3), np.zeros(len(seen))
+    for _ in range(3):  # wrong pairs fall out
+        near = off <= np.median(off)
+        left, _, right = np.linalg.svd(others[near].T @ vectors[near])
+        axes = left @ np.diag([1, 1, np.linalg.det(left @ right)]) @ right
+        off = np.linalg.norm(others - vectors @ axes.T, axis=1)
+    explained = [('its poses are of a frame with other axes than the camera: say where the camera is in it (--camera-in-body)',
+                  float(np.degrees(np.median(off)))),
+                 ('its poses are camera from world: invert them', _apart(seen, _between(true.transpose(0, 2, 1), pairs)))]
+    for order, columns in ORDERS.items():
+        rotations = poses_from(np.zeros((len(true), 3)), quaternions[:, columns])[:, :3, :3]
+        explained.append((f'its quaternions are {order}: name its columns', _apart(seen, _between(rotations, pairs))))
+    return explained
+
+
+def _between(rotations: Float64, pairs: NDArray[np.int64]) -> Float64:
+    """Rotations (N, 3, 3) of second cameras from first ones, by the rotations of frames, world from camera."""
+    return np.asarray(rotations[pairs[:, 1]].transpose(0, 2, 1) @ rotations[pairs[:, 0]], np.float64)
+
+
+def _apart(one: Float64, other: Float64) -> float:
+    """Median angle between rotations (N, 3, 3), degrees."""
+    return float(np.median(angles_deg(one.transpose(0, 2, 1) @ other)))
+
+
+def _vectors(rotations: Float64) -> Float64:
+    """Rotation vectors (N, 3) of rotations (N, 3, 3)."""
+    axes = quaternions_from_rotations(rotations)[:, :3]
+    lengths = np.linalg.norm(axes, axis=1, keepdims=True)
+    return np.asarray(np.radians(angles_deg(rotations))[:, None] * axes / np.maximum(lengths, 1e-12), np.float64)

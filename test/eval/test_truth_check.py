@@ -1,0 +1,101 @@
+"""Ground truths with a mistake, against the rotations that the images show."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import pytest
+from support.evaluated_bags import CAMERA, HEIGHT, START, WIDTH
+from support.networks import photo
+from support.trajectories import disturbed, pose
+
+from lightglue_trt_eval.predict.scene import SECOND, Scene, Timeline
+from lightglue_trt_eval.score.truth_check import TruthCheck
+from lightglue_trt_ros.datasets.bag_writer import write_bag
+from lightglue_trt_ros.datasets.poses import Trajectory, poses_from, quaternions_from_rotations
+from lightglue_trt_ros.datasets.sequence import Frame
+
+HZ, COUNT = 10, 120
+BODY = pose([1.2, -1.2, 1.2], [0.1, 0, 0.3])  # camera from body
+
+
+def path(late_s: float = 0.0) -> np.ndarray:
+    """Poses (N, 4, 4) of a camera in a hand."""
+    times = np.arange(COUNT) / HZ - late_s
+    turns = np.stack([0.4 * np.sin(1.7 * times), 0.6 * np.sin(1.1 * times + 1), 0.3 * np.sin(2.3 * times + 2)], axis=1)
+    return np.stack([pose(turn, [np.sin(time), 0, time / 4]) for turn, time in zip(turns, times, strict=True)])
+
+
+def reordered(poses: np.ndarray, columns: list[int]) -> np.ndarray:
+    """Poses of a file whose quaternions have another order than x, y, z, w."""
+    return poses_from(poses[:, :3, 3], quaternions_from_rotations(poses[:, :3, :3])[:, columns])
+
+
+def bag_of_a_wall(folder: Path, late_ns: int) -> Path:
+    """A photograph seen by a camera that rotates, with a ground truth whose stamps are late."""
+    wall, poses = photo('coffee', 3 * HEIGHT, 3 * WIDTH), np.stack([pose(0.4 * cv2.Rodrigues(each[:3, :3])[0].ravel(), [0, 0, 0])
+                                                                    for each in path()[:40]])
+    middle = np.array([[1.0, 0, WIDTH], [0, 1, HEIGHT], [0, 0, 1]])
+    frames = [(START + k * SECOND // HZ, cv2.warpPerspective(wall, CAMERA.k @ each[:3, :3].T @ np.linalg.inv(middle @ CAMERA.k),
+                                                             (WIDTH, HEIGHT))) for k, each in enumerate(poses)]
+    write_bag(folder, frames, CAMERA, Trajectory(START + late_ns + np.arange(40) * SECOND // HZ, poses))
+    return folder
+
+
+def doubts(true: np.ndarray | None, seen: np.ndarray) -> list[str]:
+    timeline = Timeline.of([Frame(k * SECOND // HZ, 0, lambda: None, number=k) for k in range(len(seen))], 1.0)
+    check = TruthCheck(Scene(timeline, None, true))
+    for k in range(len(seen) - 1):
+        check.add((k, k + 1), seen[k + 1, :3, :3].T @ seen[k, :3, :3])
+    return check.doubts
+
+
+def with_gap(poses: np.ndarray) -> np.ndarray:
+    return np.where(np.isin(np.arange(len(poses)), range(40, 60))[:, None, None], np.nan, poses)
+
+
+@pytest.mark.parametrize(('mistake', 'reason'), [
+    (lambda poses: poses @ BODY, r'other axes than the camera: say where .*--camera-in-body\)$'),
+    (lambda poses: with_gap(poses @ BODY), r'other axes than the camera: say where .*--camera-in-body\)$'),
+    (np.linalg.inv, 'only by 0.3[0-9] if its poses are camera from world: invert them$'),
+    (lambda poses: reordered(poses, [3, 0, 1, 2]), 'if its quaternions are w, x, y, z: name its columns$'),
+    (lambda poses: reordered(poses, [1, 2, 3, 0]), 'if its quaternions are x, y, z, w: name its columns$'),
+    (lambda poses: path(0.3), 'if its stamps are about 0.(29|30|31) s too late: correct its clock$'),
+    (lambda poses: with_gap(path(-1.2)), 'if its stamps are about 1.(19|20|21) s too early: correct its clock$')])
+def test_usual_mistake_in_a_ground_truth_is_named(mistake: Callable[[np.ndarray], np.ndarray], reason: str) -> None:
+    found, = doubts(mistake(path()), disturbed(path()))
+    assert re.fullmatch(rf'the ground truth does not rotate as the images do.*{reason}', found), found
+
+
+@pytest.mark.parametrize('true', [path(), with_gap(path()), path(0.01), path()[::-1], np.full((COUNT, 4, 4), np.nan), None])
+def test_right_or_unexplained_ground_truth_gets_no_reason(true: np.ndarray | None) -> None:
+    assert not doubts(true, disturbed(path()))
+
+
+def test_ground_truth_that_stands_while_images_rotate_is_named() -> None:
+    true = path()
+    true[50:60] = true[50]
+    found, = doubts(true, disturbed(path()))
+    assert found.startswith('the ground truth stands still in 9 of 119 pairs of frames that rotate: its tracker may repeat a pose')
+    assert not doubts(np.tile(np.eye(4), (COUNT, 1, 1)), disturbed(path())), 'a camera that stands, by --degrade'
+
+
+def test_few_rotations_and_poor_matches_are_no_reason() -> None:
+    assert not doubts(path()[:10] @ BODY, disturbed(path())[:10])
+    still = np.tile(np.eye(4), (COUNT, 1, 1))
+    assert not doubts(path() @ BODY, still)
+    assert not doubts(path() @ BODY, disturbed(still, turn=0.1))
+
+
+@pytest.mark.parametrize('late_s', [0.0, 0.4])
+def test_report_has_a_note_where_the_clock_of_a_ground_truth_is_late(run: Any, tmp_path: Path, late_s: float) -> None:
+    code, _, report = run(bag_of_a_wall(tmp_path / 'bag', round(late_s * SECOND)), '--baselines', 'klt')
+    assert code == 0
+    notes = [note for note in report['notes'] if 'does not rotate as the images do' in note]
+    assert [re.sub(r'.*and only by [0-9.]+ ', '', note) for note in notes] == (
+        ['if its stamps are about 0.40 s too late: correct its clock'] if late_s else [])
