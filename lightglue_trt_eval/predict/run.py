@@ -17,7 +17,7 @@ import numpy as np
 
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import Positions, locate
-from lightglue_trt_ros.core.image_check import TEXTURE, texture_of
+from lightglue_trt_ros.core.image_check import TEXTURE, same_pixels, texture_of
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.types import Standing
 from lightglue_trt_ros.utils.console import progress
@@ -132,7 +132,7 @@ def with_references(frames: Frames, strides: Sequence[int]) -> Iterator[tuple[Sh
         if 1 in before and before[1].image.shape != shown.image.shape:
             height, width = shown.image.shape
             resized.append(f'to {width}x{height} with frame {frames.scene.timeline.numbers[shown.number]}')
-        repeated += 1 in before and np.array_equal(before[1].image, shown.image)
+        repeated += 1 in before and same_pixels(before[1].image, shown.image) and texture_of(shown.image) >= TEXTURE
         alternation.add(small_of(shown.image))
         references: dict[int, ShownFrame | None] = {}
         for stride in strides:
