@@ -1,6 +1,5 @@
 """The training room: scenes, losses, networks against the package's graphs, and a training at toy size from end to end."""
 
-import dataclasses
 import json
 import math
 import subprocess
@@ -23,7 +22,7 @@ from training.losses.detector import NO_KEYPOINT, detector_targets
 from training.losses.distillation import distillation_loss, log_assignment, soft_assignment
 from training.losses.imitation import imitation_loss
 from training.losses.matcher import MatcherLoss, assignment_loss, earlier_targets, true_matches
-from training.losses.placement import find_returns, placement_loss
+from training.losses.placement import distances, find_returns, placement_loss
 from training.networks.keypoints import refine, sample_descriptors, score_map, strongest, suppress_non_maxima
 from training.networks.lightglue import LightGlue, normalize_positions
 from training.networks.superpoint import FoldedSuperPoint, SuperPoint
@@ -292,17 +291,13 @@ def test_teacher_repeats_keypoints_under_rotation_unlike_aliked():
         assert low <= (torch.cdist(here, there).min(1).values <= 1).float().mean() <= high
 
 
-@pytest.mark.parametrize('stem', [False, True])
-def test_keypoints_and_descriptors_are_those_of_the_packages_graph(stem):
+@pytest.mark.parametrize('name', ['ours', 'ours_light'])  # with a stem, and without
+def test_keypoints_and_descriptors_are_those_of_the_packages_graph(name):
     from lightglue_trt_ros.core.config import EngineSpec
     from lightglue_trt_ros.networks.models import load_model
     from lightglue_trt_ros.networks.superpoint import superpoint
     onnxruntime = pytest.importorskip('onnxruntime')
-    weights = load_model('ours').extractor
-    if stem:
-        torch.manual_seed(1)
-        tensors = weights.tensors | {'conv1a.weight': torch.randn(64, 1, 6, 6).numpy() / 4}
-        weights = dataclasses.replace(weights, tensors=tensors)
+    weights = load_model(name).extractor
     image = cv2.resize(drawings(1, 5)[0], (WIDTH, HEIGHT), interpolation=cv2.INTER_AREA)
     session = onnxruntime.InferenceSession(superpoint(EngineSpec(HEIGHT, WIDTH, 50), weights).SerializeToString())
     feed = {'image': image, 'mask': np.ones_like(image)}
@@ -312,8 +307,10 @@ def test_keypoints_and_descriptors_are_those_of_the_packages_graph(stem):
     dense_scores = score_map(logits)
     pixels, best = strongest(suppress_non_maxima(dense_scores), 50)
     np.testing.assert_allclose(best[0], scores, atol=1e-5)
-    np.testing.assert_allclose(refine(dense_scores, pixels)[0], keypoints, atol=2e-3)
-    np.testing.assert_allclose(sample_descriptors(dense, pixels.float())[0], descriptors, atol=1e-3)
+    apart, rows = distances(refine(dense_scores, pixels), torch.from_numpy(keypoints)[None])[0].min(1)  # alike scores change places
+    assert apart.max() < 2e-3
+    assert len(rows.unique()) == len(keypoints)
+    np.testing.assert_allclose(sample_descriptors(dense, pixels.float())[0], descriptors[rows], atol=1e-3)
 
 
 def test_descriptor_assignment_starts_as_cosine_learns_matchability():
