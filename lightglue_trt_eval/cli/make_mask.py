@@ -67,8 +67,9 @@ def main(argv: list[str] | None = None) -> int:
                 raise
             failures.append(f'{name}: {error}')
     if not failures:
-        print(f'then give the node mask_file:={out.resolve()}'.replace('{camera}', 'left' if args.stereo else '{camera}')
-              + ', which masks left images only' * args.stereo)
+        mask = f'{out.resolve()}'
+        print('then give the node mask_file:='
+              + (mask.replace('{camera}', 'left') + ', which masks left images only' if args.stereo else mask))
     for failure in failures:
         print(f'make_mask: {failure}', file=sys.stderr)
     return 1 if failures else 0

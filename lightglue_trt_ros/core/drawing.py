@@ -29,7 +29,7 @@ def draw_matches(image: UInt8, matches: FrameMatches, covariances: bool = False)
         uint8 (H, W, 3) bgr.
     """
     canvas: UInt8 = np.asarray(cv2.cvtColor(image, cv2.COLOR_GRAY2BGR) if image.ndim == 2 else image.copy(), np.uint8)
-    unit = unit_of(canvas)
+    unit = drawing_unit(canvas)
     now, before = _fixed_point(matches.keypoints), _fixed_point(matches.reference_keypoints)
     lines, dots = np.stack([before, now], axis=1), np.stack([now, now], axis=1)
     ages = np.minimum(matches.track_lengths, LONG_TRACK)
@@ -54,7 +54,7 @@ def shade(image: UInt8, allowed: UInt8) -> UInt8:
     return np.where(allowed > 0, image, image // 3)
 
 
-def unit_of(image: UInt8) -> int:
+def drawing_unit(image: UInt8) -> int:
     """Pixels to a unit of what is drawn."""
     return max(1, round(float(min(image.shape[:2])) / 480))
 

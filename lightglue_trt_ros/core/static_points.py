@@ -297,9 +297,11 @@ def _camera_moves(points: Float32, agreeing: NDArray[np.bool_], size: Size, leas
 
 def _confined(standing: Float32, moving: Float32, size: Size) -> bool:
     """Whether most points stand (M, 2), in a small part of the lower half, and those that move (N, 2) are elsewhere: a bonnet."""
+    if len(standing) <= len(moving):
+        return False
     low, high = np.percentile(standing, (5, 95), axis=0)  # scenery far away is in the upper half
     small = low[1] > size[0] / 2 and np.prod((high - low) / (size[1], size[0])) < CONFINED
-    return bool(small and len(standing) > len(moving) and np.mean(((moving > low) & (moving < high)).all(axis=1)) < INSIDE)
+    return bool(small and np.mean(((moving > low) & (moving < high)).all(axis=1)) < INSIDE)
 
 
 def per_cell(points: Float32, size: Size, grid: Size = GRID) -> NDArray[np.intp]:

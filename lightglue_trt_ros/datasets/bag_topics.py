@@ -13,7 +13,7 @@ import cv2
 import numpy as np
 
 from ..core.cameras import without_transport
-from ..core.drawing import BAR, CHARACTER, MARGIN, WORD, unit_of, write_text
+from ..core.drawing import BAR, CHARACTER, MARGIN, WORD, drawing_unit, write_text
 from ..core.images import DEPTH_ENCODINGS, samples_of_16_bits
 from ..core.types import UInt8
 from ..utils.errors import BagError
@@ -72,7 +72,7 @@ class ImageTopics:
 
 def is_drawing(picture: UInt8) -> bool:
     """Whether a bgr image (H, W, 3) is one of `draw_matches`, perhaps compressed since: its bar of text shows it."""
-    unit = unit_of(picture)
+    unit = drawing_unit(picture)
     bar = np.ascontiguousarray(picture[-BAR * unit:, :16 * CHARACTER * unit, 0])
     expected = np.full((BAR * unit, 2 * len(WORD) * CHARACTER * unit, 3), _DARK, np.uint8)
     write_text(expected, WORD, unit)
