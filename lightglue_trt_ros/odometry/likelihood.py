@@ -17,6 +17,7 @@ REFINE_STEPS = 20  # of Levenberg-Marquardt at most
 DIRECTIONS, TRIED, APART = 48, 3, 0.94  # of translation, on half the sphere; how many of them, and the cosine between these
 SCREENED = 150  # points that choose the best directions, about
 WRONG = 5.0  # deviations; a match that is further off costs no more, or many wrong ones would choose the pose
+ALIKE = 1.1  # times the lowest cost: poses up to there fit alike
 LOOSE = (16.0, 4.0, 1.0, 1.0)  # deviations that count as one while the rotation for each direction is looked for
 
 
@@ -30,11 +31,14 @@ def most_likely(rotation: Float64, direction: Float64, residuals: Residuals) -> 
     """The most likely pose that is reached from the given one, or from its rotation and other directions.
 
     Scenes close to a plane and short baselines leave several poses that fit nearly alike, and five points choose one by chance.
+    Which side points move to decides between these alone: noise that many points share, as of dots on the lens, is on one side too.
     """
     found = [refine(rotation, direction, residuals)]
     rotations, directions = _other_starts(found[0][0], residuals.some(SCREENED))
     found += [refine(*start, residuals) for start in zip(rotations, directions, strict=True)]
-    return found[int(np.argmin(residuals.costs(*(np.stack(part) for part in zip(*found, strict=True)))))]
+    rotations, directions = (np.stack(part) for part in zip(*found, strict=True))
+    fits = residuals.fits(rotations, directions)
+    return found[int(np.argmin(np.where(fits <= ALIKE * fits.min(), residuals.costs(rotations, directions), np.inf)))]
 
 
 def _other_starts(rotation: Float64, residuals: Residuals) -> tuple[Float64, Float64]:
@@ -85,8 +89,12 @@ class Residuals:
         lengths = np.sqrt(_variances(lines1, self.covariances1) + _variances(lines0, self.covariances0)) + 1e-15
         return np.sum(rays * across, axis=2) / lengths, np.cross(rays, across) / lengths[..., None]
 
+    def fits(self, rotations: Float64, directions: Float64) -> Float64:
+        """Cauchy's costs, bounded, (K,) of poses (K, 3, 3) and (K, 3)."""
+        return np.asarray(_bounded(self.turning(rotations, directions)[0]**2).sum(axis=1), np.float64)
+
     def costs(self, rotations: Float64, directions: Float64) -> Float64:
-        """Cauchy's, bounded, (K,) of poses (K, 3, 3) and (K, 3), or of the opposite directions where it is lower.
+        """Those with the sides of points, or of the opposite directions where they are lower.
 
         A point on the wrong side of where it would be at infinity, on its line, is behind a camera: that is also a distance.
         """
@@ -96,8 +104,7 @@ class Residuals:
         nearer = directions[:, None, :2] - directions[:, None, 2:] * infinite  # where a point moves that comes from there
         moved = np.sum((self.x1[:, :2] - infinite) * nearer, axis=2) / (np.sqrt(_variances(nearer, self.covariances1)) + 1e-15)
         behind = np.minimum(moved, 0), np.maximum(moved, 0)  # with the direction, and with the opposite one
-        bounded = [np.fmin(squares + each**2, WRONG**2) for each in behind]  # where it cannot be told: wrong
-        return np.asarray(np.min([np.log1p(each).sum(axis=1) for each in bounded], axis=0), np.float64)
+        return np.asarray(np.min([_bounded(squares + each**2).sum(axis=1) for each in behind], axis=0), np.float64)
 
     def slopes(self, essential: Float64) -> tuple[Float64, Float64]:
         """Residuals (M,), and their derivatives (M, 9) by the entries of the essential matrix, in row order."""
@@ -113,6 +120,11 @@ class Residuals:
         lines1, lines0 = (self.covariances1 @ plain1)[:, :, 0], (self.covariances0 @ plain0)[:, :, 0]
         lengths = np.sqrt(np.sum(plain1[:, :, 0] * lines1 + plain0[:, :, 0] * lines0, axis=1)) + 1e-15
         return self.products @ essential.ravel() / lengths, lengths, lines1, lines0
+
+
+def _bounded(squares: Float64) -> Float64:
+    """Cauchy's costs; where they cannot be told: wrong."""
+    return np.log1p(np.fmin(squares, WRONG**2))
 
 
 def _variances(lines: Float64, covariances: Float64) -> Float64:

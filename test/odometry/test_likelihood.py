@@ -97,6 +97,14 @@ def test_most_likely_of_a_right_start_stays_there():
     assert max(pose_error_deg(*found, rotation, direction)) < 0.5
 
 
+def test_sides_choose_among_poses_that_fit_alike_and_no_others(monkeypatch):
+    pixels0, pixels1, covariances, rotation, direction = slanted_plane(3, off=0.5, baseline=0.4)
+    residuals = residuals_of(pixels0, pixels1, covariances)
+    monkeypatch.setattr(Residuals, 'costs', lambda self, *poses: -self.fits(*poses))  # the worst fit has the best sides
+    found = most_likely(rotation, direction, residuals)
+    assert max(pose_error_deg(*found, rotation, direction)) < 0.5
+
+
 @pytest.mark.filterwarnings('error')
 @pytest.mark.parametrize('kind', ['one point', 'one point in both', 'a row', 'no motion', 'a shift', 'anywhere', 'half a turn'])
 def test_degenerate_correspondences_give_a_finite_pose_or_none(kind):
