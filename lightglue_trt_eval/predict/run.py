@@ -23,7 +23,7 @@ from lightglue_trt_ros.core.types import Standing
 from lightglue_trt_ros.utils.console import progress
 from lightglue_trt_ros.utils.errors import EngineError
 
-from ..images.standing import Alternation, small_of
+from ..images.moving_frames import Alternation, small_of
 from .frames import Frames, ShownDepth, ShownFrame
 from .methods import Method, by_networks, open_methods
 from .predictions import FramePredictions, Predicted, Prediction, Predictions, keep

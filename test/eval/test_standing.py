@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from lightglue_trt_eval.images.degradation import degraded
-from lightglue_trt_eval.images.standing import MIN_FRAMES, find_standing
+from lightglue_trt_eval.images.moving_frames import MIN_FRAMES
+from lightglue_trt_eval.images.standing import find_standing
 from lightglue_trt_ros.utils.errors import BagError
 
 HEIGHT, WIDTH, COUNT = 240, 320, 48

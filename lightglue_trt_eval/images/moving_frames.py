@@ -1,0 +1,120 @@
+"""Frames between which a camera moves, and cameras that take turns: told by small images without fine structure."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+
+from lightglue_trt_ros.core.geometry import resize_gray, size_of, size_text
+from lightglue_trt_ros.core.types import Float32, UInt8
+from lightglue_trt_ros.utils.errors import BagError
+
+MIN_FRAMES = 16  # between which the camera moved
+MAX_FRAMES = 96  # that are in memory
+MAX_PIXELS = 800_000  # of an image in memory: larger ones are reduced
+SMALL = 96  # pixels of the longer side of the image by which motion is told
+MOVED, MOVED_SHARE = 0.04, 0.1  # least change of a small image, relative, and in which share of it
+MOVING = 0.3  # least share of the image that is another one a third of the recording later
+NEARLY_ALWAYS, LASTING = 0.75, 0.04  # share of the frames in which a pixel is; least share of such pixels: who walks by has none
+RETURNED, ALTERNATE = 0.8, 0.35  # difference to an earlier frame over that to the last; share of such frames of several cameras
+TURNS = 6  # earlier frames among which the other camera's last one is
+BLACK = 12.0  # gray levels that some pixel of a frame must exceed
+
+
+class Alternation:
+    """Frames that are unlike the last one, but like one before it: several cameras that take turns."""
+
+    def __init__(self) -> None:
+        self._recent = list[Float32]()
+        self._count = self._returns = self._asked = 0
+
+    def add(self, small: Float32) -> None:
+        """The next frame, as `small_of` gives it."""
+        self._count += 1
+        self._recent = [each for each in self._recent if each.shape == small.shape]
+        if len(self._recent) > 1:
+            *before, last = self._recent
+            if _changed(last, small) > MOVING:
+                self._asked += 1
+                self._returns += min(_difference(each, small) for each in before) < RETURNED * _difference(last, small)
+        self._recent = [*self._recent, small][-TURNS:]
+
+    @property
+    def doubt(self) -> str:
+        """For people; empty where there is none."""
+        if self._asked < max(MIN_FRAMES / 2, self._count / 4) or self._returns <= ALTERNATE * self._asked:
+            return ''
+        return (f'{self._returns} of {self._count} frames are unlike the frame before and like an earlier one: do several cameras '
+                'publish on this topic? Record one camera on each topic')
+
+
+class MovingFrames:
+    """Frames between which the camera moved, from all over the recording, in bounded memory."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.size = name, (0, 0)
+        self._frames, self._smalls, self._alternation = list[UInt8](), list[Float32](), Alternation()
+        self._count, self._accepted, self._every, self._brightest = 0, 0, 1, 0.0
+
+    def add(self, frame: UInt8) -> None:
+        size = size_of(frame)
+        self.size = self.size if self._count else size
+        if size != self.size:
+            raise BagError(f'{self.name}: frame {self._count} is {size_text(size)}, those before are {size_text(self.size)}: do '
+                           'several cameras publish on this topic? Record one, or name it with --image-topic')
+        self._count += 1
+        self._brightest = max(self._brightest, float(np.percentile(frame, 99)))
+        small = small_of(frame)
+        self._alternation.add(small)
+        if self._smalls and _changed(self._smalls[-1], small) <= MOVED_SHARE:
+            return
+        self._accepted += 1
+        if (self._accepted - 1) % self._every:
+            return
+        scale = max(1.0, (frame.size / MAX_PIXELS) ** 0.5)
+        reduced = frame if scale == 1 else resize_gray(frame, (round(size[0] / scale), round(size[1] / scale)))
+        self._frames.append(reduced.copy())
+        self._smalls.append(small)
+        if len(self._frames) == MAX_FRAMES:
+            self._frames, self._smalls, self._every = self._frames[::2], self._smalls[::2], 2 * self._every
+
+    def moving(self) -> list[UInt8]:
+        """The frames. Raises BagError where they tell nothing."""
+        if self._count < MIN_FRAMES:
+            raise BagError(f'{self.name}: {self._count} frames are too few: a mask takes {MIN_FRAMES} or more between which the '
+                           'camera moves')
+        if self._brightest < BLACK:
+            raise BagError(f'{self.name}: the frames are black, no brighter than {self._brightest:.0f} of 255: record in light, or '
+                           'give --image-bits if the camera fills 10 or 12 of 16 bits')
+        if self._alternation.doubt:
+            raise BagError(f'{self.name}: {self._alternation.doubt}')
+        others = np.abs(np.roll(np.stack(self._smalls), len(self._smalls) // 3, axis=0) - self._smalls) > MOVED
+        moving, lasting = float(np.median(others.mean(axis=(1, 2)))), float(np.mean(others.mean(axis=0) > NEARLY_ALWAYS))
+        if len(self._frames) < MIN_FRAMES or moving < MOVING or lasting < LASTING:
+            raise BagError(f'{self.name}: the camera stands: {self._accepted} of {self._count} frames differ from those before, in '
+                           f'{100 * moving:.0f} % of the image, and {100 * lasting:.0f} % of it nearly always; a mask takes '
+                           f'{MIN_FRAMES} or more, {100 * MOVING:.0f} % and {100 * LASTING:.0f} %. Record a camera that rotates '
+                           'and moves')
+        return self._frames
+
+    @property
+    def example(self) -> UInt8:
+        """A frame of the images' size."""
+        return resize_gray(self._frames[len(self._frames) // 2], self.size)
+
+
+def small_of(frame: UInt8) -> Float32:
+    """The image without fine structure, relative to its surroundings: exposure, gain and vignetting are not in it."""
+    scale = SMALL / max(frame.shape)
+    size = (max(8, round(frame.shape[1] * scale)), max(8, round(frame.shape[0] * scale)))
+    small = cv2.resize(frame, size, interpolation=cv2.INTER_AREA).astype(np.float32)
+    return np.asarray((cv2.GaussianBlur(small, (0, 0), 1.0) + 4) / (cv2.GaussianBlur(small, (0, 0), 5.0) + 4), np.float32)
+
+
+def _changed(before: Float32, now: Float32) -> float:
+    """Share of a small image that is another one."""
+    return float(np.mean(np.abs(now - before) > MOVED))
+
+
+def _difference(first: Float32, second: Float32) -> float:
+    return float(np.mean(np.abs(first - second)))
