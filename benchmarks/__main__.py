@@ -9,6 +9,7 @@ from pathlib import Path
 
 from benchmarks import (
     early_exits,
+    exit_zero,
     homographies,
     in_plane_rotation,
     layers,
@@ -28,8 +29,8 @@ from lightglue_trt_ros.utils.commands import command, log
 from lightglue_trt_ros.utils.files import write_output
 
 # Each module has measure(args, config), which prints a table and returns its part of the JSON report; some have add_options.
-MEASUREMENTS = {'homographies': homographies, 'turns': in_plane_rotation, 'depth': early_exits, 'layers': layers,
-                'peers': peers, 'scores': scores, 'odometry': stereo_odometry, 'covariances': pose_covariances,
+MEASUREMENTS = {'homographies': homographies, 'turns': in_plane_rotation, 'depth': early_exits, 'zero': exit_zero,
+                'layers': layers, 'peers': peers, 'scores': scores, 'odometry': stereo_odometry, 'covariances': pose_covariances,
                 'standing': static_cost, 'structure': static_structure, 'sweep': sweep, 'unchanged': unchanged_fleets}
 
 

@@ -33,8 +33,8 @@ from ..times.provenance import provenance
 from ..times.stages import device_times, measure_caching, measure_stages, profile, shares
 
 PARTS = ('stages', 'caching', 'node', 'cameras', 'device', 'profile')  # the first three where none is named
-OF_A_CHECKOUT = ('homographies', 'turns', 'depth', 'layers', 'peers', 'scores', 'odometry', 'covariances', 'standing', 'structure',
-                 'sweep', 'unchanged')
+OF_A_CHECKOUT = ('homographies', 'turns', 'depth', 'zero', 'layers', 'peers', 'scores', 'odometry', 'covariances', 'standing',
+                 'structure', 'sweep', 'unchanged')
 
 
 @command('benchmark')

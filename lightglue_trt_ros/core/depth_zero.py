@@ -8,6 +8,7 @@ tried again at once.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,18 +18,39 @@ from .geometry import Size
 from .static_points import per_cell
 from .types import NOTABLE, Float32
 
-INLIERS = 0.9  # least share of the matches that fit one epipolar geometry: on poor texture, wrong ones are a tenth and more
-MATCHES, OF_ROWS = 200, 1024  # least number, of that many rows, of which engines may have fewer,
-OF_KEYPOINTS = 0.45  # and least share of the keypoints of the frame that has fewer: a texture that repeats matches less
-COVERED, SEVERAL = 0.5, 3  # least share of the cells with SEVERAL keypoints that have a match
-CHANGE = 0.2  # largest rotation in the image, radians, and change of scale: descriptors follow neither far
+OF_ROWS = 1024  # of a frame, for which `Limits.matches` is; engines may have fewer
+SEVERAL = 3  # keypoints of a cell that counts as covered or not
 LONGEST_PAUSE = 8  # pairs: a hard stream pays for one try in nine
 
 
-class DepthZero:
-    """Which pairs of one stream are tried before the first layer: all while they are accepted, fewer and fewer else."""
+class Limits(NamedTuple):
+    """Of accepted pairs. `python -m benchmarks zero` measures them."""
 
-    def __init__(self) -> None:
+    inliers: float = 0.9  # least share: on poor texture, wrong matches are a tenth and more
+    matches: float = 200  # least number,
+    of_keypoints: float = 0.45  # and least share of the keypoints of the frame with fewer: a texture that repeats matches less
+    covered: float = 0.5  # least share
+    change: float = 0.2  # largest: descriptors follow neither rotation nor scale far
+    standing: float = NOTABLE  # largest share
+
+
+class Evidence(NamedTuple):
+    """What the correspondences of a pair show that were found before the first layer."""
+
+    inliers: float  # share of the tested matches
+    standing: float  # share of the matches that stand still while the others move
+    covered: float  # share of the image, see `covered`
+    change: float  # radians, or share of the scale, see `change`
+
+
+class DepthZero:
+    """Which pairs of one stream are tried before the first layer, and which are accepted.
+
+    All are tried while they are accepted, fewer and fewer else.
+    """
+
+    def __init__(self, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
         self._pause = self._left = 0  # pairs after the last refusal, and those of them that are still to come
 
     def due(self) -> bool:
@@ -36,19 +58,23 @@ class DepthZero:
         self._left = max(self._left - 1, -1)
         return self._left < 0
 
+    def enough(self, matches: int, keypoints: tuple[int, int], rows: int) -> bool:
+        """Whether so many matches of frames with these numbers of keypoints can be accepted; each frame has so many `rows`."""
+        return matches >= max(self.limits.matches * min(1.0, rows / OF_ROWS), self.limits.of_keypoints * min(keypoints))
+
+    def is_sure(self, evidence: Evidence) -> bool:
+        """Whether the layers would not make these correspondences better."""
+        return (evidence.inliers >= self.limits.inliers and evidence.standing <= self.limits.standing
+                and evidence.covered >= self.limits.covered and evidence.change <= self.limits.change)
+
     def learn(self, accepted: bool) -> None:
         """After a try."""
         self._pause = 0 if accepted else min(2 * self._pause or 1, LONGEST_PAUSE)
         self._left = self._pause
 
 
-def enough(matches: int, keypoints: tuple[int, int], rows: int) -> bool:
-    """Whether so many matches of frames with these numbers of keypoints can be accepted; each frame has so many rows for them."""
-    return matches >= max(MATCHES * min(1.0, rows / OF_ROWS), OF_KEYPOINTS * min(keypoints))
-
-
-def is_sure(found: Correspondences, foreign: NDArray[np.bool_] | None, keypoints: Float32, size: Size) -> bool:
-    """Whether the layers would not make these correspondences better.
+def evidence_of(found: Correspondences, foreign: NDArray[np.bool_] | None, keypoints: Float32, size: Size) -> Evidence:
+    """What these correspondences show.
 
     Args:
         foreign: (M + C,) which of them stand still while the others move; None: none.
@@ -56,9 +82,8 @@ def is_sure(found: Correspondences, foreign: NDArray[np.bool_] | None, keypoints
         size: (height, width) of the frames.
     """
     before, after = found.reference_points[:found.matched], found.points[:found.matched]
-    return bool(found.inliers >= INLIERS * max(found.tested, 1)
-                and (foreign is None or np.mean(foreign[:found.matched]) <= NOTABLE)
-                and covered(before, keypoints, size) >= COVERED and change(before, after) <= CHANGE)
+    return Evidence(found.inliers / max(found.tested, 1), 0.0 if foreign is None else float(np.mean(foreign[:found.matched])),
+                    covered(before, keypoints, size), change(before, after))
 
 
 def covered(points: Float32, keypoints: Float32, size: Size) -> float:

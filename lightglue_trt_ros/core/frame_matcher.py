@@ -15,7 +15,7 @@ from .cameras import Intrinsics, StereoRig
 from .config import MatcherConfig
 from .correspondences import Correspondences, Sought
 from .depth import DepthImage, locate
-from .depth_zero import DepthZero, enough, is_sure
+from .depth_zero import DepthZero, evidence_of
 from .frame_pair import TrackedFrame, TrackedPair
 from .geometry import resize_gray, size_of, size_text, unit_of
 from .keyframes import Keyframes, match_keyframes
@@ -58,7 +58,7 @@ class FrameMatcher:
         self._last_stamp: float | None = None
         self._counter = counter or TrackCounter()
         self._variance_factor = VarianceFactor()
-        self._depth_zero = DepthZero()
+        self.depth_zero = DepthZero()
         self._camera: Intrinsics | None = None
         self._refiner = refining_backend(backend)
         self.static_points, self._static_between = (StaticPoints(backend.spec.size, config.static_points) for _ in range(2))
@@ -224,7 +224,7 @@ class FrameMatcher:
 
         The fit may be an unlikely one: it is not tried again from samples, which takes long, as its few inliers refuse it.
         """
-        if not (self.backend.early_exits.at_zero and self.config.depth_confidence >= 0 and self._depth_zero.due()):
+        if not (self.backend.early_exits.at_zero and self.config.depth_confidence >= 0 and self.depth_zero.due()):
             return None, ''
         found, thresholds = None, self.config.thresholds_at_zero(self.backend.score_calibration)
         sought = sought._replace(fit_limit=math.inf)
@@ -232,11 +232,12 @@ class FrameMatcher:
         clock.lap('match')
         valid0, valid1 = (frame.features.scores > thresholds.detection for frame in (pair.reference, pair.current))
         numbers = int(np.count_nonzero(valid0)), int(np.count_nonzero(valid1))
-        if enough(int(np.count_nonzero(answer.indices >= 0)), numbers, len(answer.indices)):
+        if self.depth_zero.enough(int(np.count_nonzero(answer.indices >= 0)), numbers, len(answer.indices)):
             found = self._complete(pair, sought, answer, correspondences, clock)
             keypoints = pair.reference.points[:len(valid0)][valid0]
-            found = found if is_sure(found.correspondences, found.judged.foreign, keypoints, pair.current.size) else None
-        self._depth_zero.learn(found is not None)
+            shown = evidence_of(found.correspondences, found.judged.foreign, keypoints, pair.current.size)
+            found = found if self.depth_zero.is_sure(shown) else None
+        self.depth_zero.learn(found is not None)
         return found, '' if found else answer.note
 
     def _complete(self, pair: TrackedPair, sought: Sought, answer: Matches, correspondences: Correspondences | None,

@@ -12,7 +12,7 @@ from support.networks import light, moved, photo
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.correspondences import Correspondences
-from lightglue_trt_ros.core.depth_zero import DepthZero, change, covered, enough, is_sure
+from lightglue_trt_ros.core.depth_zero import DepthZero, change, covered, evidence_of
 from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.score_calibration import ScoreCalibration
@@ -83,6 +83,7 @@ def test_easy_pairs_are_each_tried_and_hard_ones_after_pauses():
 
 
 def test_numbers_of_matches_go_by_rows_and_keypoints():
+    enough = DepthZero().enough
     assert enough(200, (300, 444), 1024)
     assert not enough(199, (300, 444), 1024)
     assert not enough(200, (1024, 445), 1024), '45 % of those that there are'
@@ -92,18 +93,21 @@ def test_numbers_of_matches_go_by_rows_and_keypoints():
 
 
 def test_a_pair_is_sure_by_inliers_place_and_motion(points):
+    def is_sure(found, foreign=None):
+        return DepthZero().is_sure(evidence_of(found, foreign, points, SIZE))
+
     sure = correspondences(points, about(points))
-    assert is_sure(sure, None, points, SIZE)
-    assert is_sure(sure._replace(inliers=270), None, points, SIZE)
-    assert not is_sure(sure._replace(inliers=269), None, points, SIZE)
-    assert not is_sure(sure._replace(inliers=0, tested=0), None, points, SIZE)
-    assert not is_sure(correspondences(points, about(points, 0.25)), None, points, SIZE)
+    assert is_sure(sure)
+    assert is_sure(sure._replace(inliers=270))
+    assert not is_sure(sure._replace(inliers=269))
+    assert not is_sure(sure._replace(inliers=0, tested=0))
+    assert not is_sure(correspondences(points, about(points, 0.25)))
     left = points[points[:, 0] < 0.3 * WIDTH]
-    assert not is_sure(correspondences(left, about(left)), None, points, SIZE)
+    assert not is_sure(correspondences(left, about(left)))
     foreign = np.arange(600) < 12
-    assert is_sure(sure, foreign, points, SIZE)
+    assert is_sure(sure, foreign)
     foreign[12:24] = True
-    assert not is_sure(sure, foreign, points, SIZE)
+    assert not is_sure(sure, foreign)
 
 
 @pytest.mark.parametrize(('angle', 'scale', 'expected'), [(0, 1, 0), (0.1, 1, 0.1), (-0.3, 1, 0.3), (0, 1.25, 0.25), (0, 0.7, 0.3)])
