@@ -109,6 +109,11 @@ def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     tried = {f'{name}, {kind}, {stride}' if kind != AS_RECORDED else f'{name}, {stride}':
              list(_tried(path, args.image_topic, config, stride, kind, args.frames))
              for name, path in find_sequences(args.data).items() for kind in args.kinds for stride in args.strides}
+    for name in [name for name, pairs in tried.items() if not pairs]:
+        log.info(f'{name}: no pair of frames has a true pose, and it is left out: a larger --strides may give some')
+        del tried[name]
+    if not tried:
+        raise BagError(f'{args.data}: no pair of frames has a true pose: give ground truth, or larger --strides')
     rows = {name: row_of(pairs, Limits()) for name, pairs in tried.items()}
     print_table('AUC@10; accepted: of pairs with a pose, %', ['recording, stride', *Row._fields],
                 [(name, *(f'{value:.1f}' for value in row)) for name, row in rows.items()], left=1)
@@ -156,7 +161,6 @@ def _tried(path: Path, image_topic: str | None, config: MatcherConfig, stride: i
         at_zero, by_layers = (FrameMatcher(networks, config) for _ in range(2))
         at_zero.depth_zero, by_layers.depth_zero = accepting, _ = Accepting(), Refusing()
         before: ShownFrame | None = None
-        found = 0
         for shown in frames.read(range(0, min(count, len(scene.timeline)), stride)):
             networks.show(shown.image, 0)
             matches = [each.process(shown.image, shown.seconds, camera=shown.camera) for each in (by_layers, at_zero)]
@@ -166,8 +170,5 @@ def _tried(path: Path, image_topic: str | None, config: MatcherConfig, stride: i
                     error = score_points(scene, pair, points, scene.motion(pair, images, points))[0].pair.pose_error_deg
                     errors += [] if error is None else [error]
                 if len(errors) == 2:
-                    found += 1
                     yield Tried(*accepting.asked, accepting.evidence, *errors[::-1])
             before = shown
-    if not found:
-        raise BagError(f'{path}: no two frames {stride} apart have a true pose: give ground truth, or smaller --strides')

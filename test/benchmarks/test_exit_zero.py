@@ -46,7 +46,7 @@ def test_other_limits_differ_in_one_value():
 
 @pytest.mark.networks
 @pytest.mark.slow
-def test_pairs_of_a_recording_are_matched_before_and_after_the_layers(tmp_path):
+def test_pairs_of_a_recording_are_matched_before_and_after_the_layers(tmp_path, capsys):
     picture = photo('coffee', 192, 320)
     folder = image_folder(tmp_path / 'walk', [picture[:, 8 * number:8 * number + 256] for number in range(4)],
                           calibration=pinhole(256, 192, 200))
@@ -60,3 +60,6 @@ def test_pairs_of_a_recording_are_matched_before_and_after_the_layers(tmp_path):
     assert len(pairs) == 3
     assert set(found['rows'][name]) == {'accepted', 'by_rule', 'at_zero', 'by_layers'}
     assert found['limits']['as they are']['accepted'] == found['rows'][name]['accepted']
+    (folder / 'groundtruth.txt').unlink()
+    assert main(['zero', '--data', str(folder), *small, '--strides', '1']) == 1
+    assert 'no pair of frames has a true pose' in capsys.readouterr().err
