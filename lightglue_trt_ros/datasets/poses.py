@@ -26,9 +26,12 @@ _KITTI_VALUES, _TUM_VALUES = 12, 8
 _LEAST_NS = 10**16  # a time of so many is in nanoseconds: as seconds it is beyond MAX_STAMP_NS
 _HEADING = re.compile(r'\W*(t\W|(?![0-9]).*(time|stamp))', re.IGNORECASE)  # a line of column names
 _NS = r'n(s|secs?|anosecs?|anoseconds)'
-_UNIT = rf'([_ ]?(s|secs?|seconds|{_NS}))?'  # of a time
+_US, _MS = r'([uµμ]s(ecs?)?|micros(ecs?|econds))', r'(ms(ecs?)?|millis(ecs?|econds))'
+_UNIT = rf'(_?(s|secs?|seconds|{_NS}|{_US}|{_MS}))?'  # of a time
+_IN_BRACKETS = re.compile(rf'\s*[\[(]\s*(s|secs?|seconds|{_NS}|{_US}|{_MS})\s*[\])]', re.IGNORECASE)
+_UNITS = {1: 'nanoseconds', 10**3: 'microseconds', 10**6: 'milliseconds', 10**9: 'seconds'}  # by their nanoseconds
 _POSITION = r'((.*\.)?(p|t|pos|position|translation)([_.].*)?[_.]?)?'  # names of columns, before x, y or z
-_ROTATION = r'(.*\.)?(q|quat|quaternion|rot|rotation|orientation)([_.].*)?[_.]?'
+_ROTATION = r'(.*\.)?(q|quat|quaternion|r|rot|rotation|o|orientation)([_.].*)?[_.]?'
 _COLUMNS = (rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}', *(_POSITION + axis for axis in 'xyz'),
             *(_ROTATION + axis for axis in 'xyzw'))
 _STAMPS = (r'(.*[._])?stamp[._]secs?', r'(.*[._])?stamp[._]n(ano)?secs?'), (r'(.*\.)?header[._]stamp',)  # of a message
@@ -160,18 +163,19 @@ def poses_from(translations: ArrayLike, quaternions: ArrayLike) -> Float64:
     return poses
 
 
-def parse_stamp(text: str) -> int:
-    """Seconds in decimal notation to nanoseconds, exactly; a number too large for seconds is one of nanoseconds.
+def parse_stamp(text: str, unit_ns: int = 10**9) -> int:
+    """A time in units of `unit_ns`, seconds, in decimal notation to nanoseconds, exactly; one too large is in nanoseconds.
 
     Raises ValueError when that is no stamp ROS can hold.
     """
     try:
         value = Decimal(text)
-        ns = int((value if value >= _LEAST_NS else value * 10**9).to_integral_value())
+        ns = int((value if value >= _LEAST_NS else value * unit_ns).to_integral_value())
     except (InvalidOperation, OverflowError, ValueError):
-        raise ValueError(f'{text!r} is not a number of seconds') from None
+        raise ValueError(f'{text!r} is not a number of {_UNITS[unit_ns]}') from None
     if not 0 <= ns <= MAX_STAMP_NS:
-        raise ValueError(f'{text!r} is not a time in seconds between 0 and {MAX_STAMP_NS // 10**9}, nor one in nanoseconds')
+        raise ValueError(f'{text!r} is not a time in {_UNITS[unit_ns]} between 0 and {MAX_STAMP_NS // unit_ns}, nor one in '
+                         'nanoseconds')
     return ns
 
 
@@ -195,19 +199,19 @@ def kind_of(path: Path) -> str:
 
 
 def read_quaternions(path: Path, kind: str) -> Trajectory:
-    """Read a file of poses with quaternions, in seconds or nanoseconds and metres; EuRoC's lines may have more values.
+    """Read a file of poses with quaternions, in metres and seconds or nanoseconds; EuRoC's lines may have more values.
 
     tum: `t tx ty tz qx qy qz qw`, world from camera, of the TUM RGB-D benchmark. euroc: `t,px,py,pz,qw,qx,qy,qz,...`, world from
-    body, of EuRoC's data.csv. Where a line above the values names the columns, it has the order. Lines whose pose is NaN, empty or
-    without a rotation, as trackers write them that see nothing, are left out if others have one. Raises BagError that names the
-    line.
+    body, of EuRoC's data.csv. Where a line above the values names the columns, it has the order, and the unit of time. Lines whose
+    pose is NaN, empty or without a rotation, as trackers write them that see nothing, are left out if others have one. Raises
+    BagError that names the line.
     """
     headings, lines = _read(path)
     separator = _separator(lines) or (',' if kind == 'euroc' else None)
     with naming(path):
         named = _named_columns(headings, separator, len(lines[0][1].split(separator)) if lines else 0)
     usual, order = {'tum': (_Columns([0], [1, 2, 3, 4, 5, 6, 7]), 't x y z qx qy qz qw'),
-                    'euroc': (_Columns([0], [1, 2, 3, 5, 6, 7, 4], True), 't,x,y,z,qw,qx,qy,qz, and t in nanoseconds')}[kind]
+                    'euroc': (_Columns([0], [1, 2, 3, 5, 6, 7, 4], 1), 't,x,y,z,qw,qx,qy,qz, and t in nanoseconds')}[kind]
     order = f'{order}, where no line above names the columns' if named is None else 'by the line that names the columns'
     columns = named or usual
     count = max(*columns.stamp, *columns.pose) + 1
@@ -246,12 +250,13 @@ class _Columns(NamedTuple):
 
     stamp: list[int]  # one column, or seconds and nanoseconds
     pose: list[int]  # x, y, z, qx, qy, qz, qw
-    in_ns: bool = False  # the one column of the stamp
+    unit_ns: int = 10**9  # of the one column of the stamp
 
     def stamp_of(self, words: Sequence[str]) -> int:
         """In nanoseconds. Raises ValueError."""
         first, *rest = (words[column] for column in self.stamp)
-        return (parse_nanoseconds if self.in_ns else parse_stamp)(first) + sum(map(parse_nanoseconds, rest))
+        return (parse_nanoseconds(first) if self.unit_ns == 1 else parse_stamp(first, self.unit_ns)) \
+            + sum(map(parse_nanoseconds, rest))
 
 
 def _named_columns(headings: Sequence[str], separator: str | None, count: int) -> _Columns | None:
@@ -261,16 +266,17 @@ def _named_columns(headings: Sequence[str], separator: str | None, count: int) -
     Raises ValueError where a line names `count` columns, as many as there are values, and not all of these.
     """
     for heading in reversed(headings):
-        words = re.sub(r'\[.*?\]|\(.*?\)', '', heading).split(separator)
-        names = [name.strip(' %"\'').lower().replace('/', '.') for name in words]
+        words = re.sub(r'\[.*?\]|\(.*?\)', '', _IN_BRACKETS.sub(r'_\1', heading)).split(separator)
+        names = [name.strip(' %"\'').lower().replace('/', '.').replace(' ', '_') for name in words]
         pose = _found(names, _COLUMNS[1:])
         stamps = [_found(names, forms) for forms in _STAMPS]
         own = [each for each in stamps if pose and each and names[pose[0]].startswith(names[each[0]].rpartition('header')[0])]
         if pose and (stamp := [*own, _found(names, _COLUMNS[:1])][0]):
-            return _Columns(stamp, pose, not own and re.match(rf'\W*\w*\W*{_NS}\b', heading) is not None)
+            units = [unit for form, unit in ((_NS, 1), (_US, 10**3), (_MS, 10**6)) if re.search(f'{form}$', names[stamp[0]])]
+            return _Columns(stamp, pose, units[0] if units and not own else 10**9)
         if len(words) == count > 1 and _HEADING.match(heading):
-            raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, timestamp_ns), a position '
-                             '(x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
+            raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, or timestamp_ms, _us or '
+                             '_ns), a position (x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
     return None
 
 

@@ -300,7 +300,7 @@ def test_columns_are_read_by_their_names(tmp_path: Path, heading: str, unit: int
         if re.search('seq|^$|linear|v_|^vx', name.strip()):
             return '7'
         if last not in 'wxyz':
-            return '1403636579.763555584' if unit and 'ns' not in heading else '1403636579763555584'
+            return '1403636579.763555584' if unit and not re.search('ns|nano', heading) else '1403636579763555584'
         return str(pose[('q' if re.search('q|orient', name) else '') + last])
 
     path = tmp_path / 'poses.txt'
@@ -308,6 +308,21 @@ def test_columns_are_read_by_their_names(tmp_path: Path, heading: str, unit: int
     truth = read_quaternions(path, kind_of(path))
     assert truth.stamps_ns.tolist() == [1403636579763555584]
     np.testing.assert_allclose(truth.poses[0], [[0.28, -0.96, 0, 1], [0.96, 0.28, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]], atol=1e-12)
+
+
+@pytest.mark.parametrize(('heading', 'time'), [
+    ('Time (ms),Position X,Position Y,Position Z,Rotation X,Rotation Y,Rotation Z,Rotation W', '1250.5'),
+    ('frame,timestamp_ms,tx,ty,tz,rx,ry,rz,rw', '1250.5'), ('#timestamp [us],x,y,z,qx,qy,qz,qw', '1250500'),
+    ('time_usec,x,y,z,qx,qy,qz,qw', '1250500'), ('t[ms] x y z qx qy qz qw', '1250.5'),
+    ('Timestamp(ns),Tx,Ty,Tz,Ox,Oy,Oz,Ow', '1250500000'), ('seq,time_ns,x,y,z,qx,qy,qz,qw', '1250500000'),
+    ('Time (Seconds),Pos X,Pos Y,Pos Z,Rot X,Rot Y,Rot Z,Rot W', '1.2505')])
+def test_unit_of_time_that_the_column_names_counts(tmp_path: Path, heading: str, time: str) -> None:
+    path, separator = tmp_path / 'poses.csv', ',' if ',' in heading else ' '
+    before = ['7'] * heading.startswith(('frame', 'seq'))
+    path.write_text(f'{heading}\n{separator.join([*before, time, "1", "2", "3", "0", "0", "0.6", "0.8"])}\n')
+    truth = read_quaternions(path, kind_of(path))
+    assert truth.stamps_ns.tolist() == [1_250_500_000]
+    np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
 
 
 @pytest.mark.parametrize(('names', 'times'), [
@@ -355,7 +370,8 @@ def test_lines_of_a_tracker_that_saw_nothing_are_left_out(tmp_path: Path, lost: 
     ('1 0 0 0 0 1 0 0 0 0 1 0\n', None, '1 poses for 8 stamps'), ('1,2,3\n', None, 'line 1: 3 values where 8'),
     ('timestamp,x,y,z,roll,pitch,yaw,v\n1403636579763555584,0,0,0,0.1,0.2,0.3,1\n', None, 'columns are timestamp,x,.*a quaternion'),
     ('# time x y z roll pitch yaw v\n1.5 0 0 0 0.1 0.2 0.3 1\n', None, 'its columns are time x y z roll pitch yaw v: '),
-    ('timestamp_us,x,y,z,qx,qy,qz,qw\n1403636579763555,0,0,0,0,0,0,1\n', None, 'timestamp_us,.*in seconds, timestamp_ns'),
+    ('timestamp_min,x,y,z,qx,qy,qz,qw\n23393942,0,0,0,0,0,0,1\n', None, 'timestamp_min,.*in seconds, or timestamp_ms, _us or _ns'),
+    ('timestamp_ms,x,y,z,qx,qy,qz,qw\nnow,0,0,0,0,0,0,1\n', None, 'line 2: .now. is not a number of milliseconds'),
     ('1403636579763555584,1,0,0,8,0,1,0,9,0,0,1,7\n', None, r'quaternion .0.0, 1.0, 0.0, 8.0. has length 8.06, not 1: name the'),
     ('1.5 0 0 0 0.1 0.2 0.3 1.5\n', None, 'line 1: the quaternion .* has length 1.55, not 1.*qw, where no line'),
     ('now,0,0,0,1,0,0,0\n', None, 'line 1: .*now'), ('1 0 0 0 0 0 0 1\n', 'gps', "kind 'gps'"), ('-1,0,0,0,1,0,0,0\n', None, '-1')])
