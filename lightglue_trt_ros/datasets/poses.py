@@ -24,7 +24,8 @@ OFF_UNIT = 0.05  # of a quaternion's length: where columns have no names, more s
 GRID = 2.0**-32  # of numbers in the poses that this package computes: a quarter of a nanometre
 _KITTI_VALUES, _TUM_VALUES = 12, 8
 _LEAST_NS = 10**16  # a time of so many is in nanoseconds: as seconds it is beyond MAX_STAMP_NS
-_HEADING = re.compile(r'\W*(t\W|(?![0-9]).*(time|stamp))', re.IGNORECASE)  # a line of column names
+_HEADING = re.compile(r'\W*((t|secs?|id|index|frame\w*)\W|(?![0-9]).*(time|stamp))', re.IGNORECASE)  # a line of column names
+_COMMENT = re.compile(r'#|^\s*(?:%|//)')
 _NS = r'n(s|secs?|anosecs?|anoseconds)'
 _US, _MS = r'([uµμ]s(ecs?)?|micros(ecs?|econds))', r'(ms(ecs?)?|millis(ecs?|econds))'
 _UNIT = rf'(_?(s|secs?|seconds|{_NS}|{_US}|{_MS}))?'  # of a time
@@ -34,7 +35,7 @@ _POSITION = r'((.*\.)?(p|t|pos|position|translation)([_.].*)?[_.]?)?'  # names o
 _ROTATION = r'(.*\.)?(q|quat|quaternion|r|rot|rotation|o|orientation)([_.].*)?[_.]?'
 _COLUMNS = (rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}', *(_POSITION + axis for axis in 'xyz'),
             *(_ROTATION + axis for axis in 'xyzw'))
-_STAMPS = (r'(.*[._])?stamp[._]secs?', r'(.*[._])?stamp[._]n(ano)?secs?'), (r'(.*\.)?header[._]stamp',)  # of a message
+_STAMPS = (r'((.*[._])?stamp[._])?secs?', r'((.*[._])?stamp[._])?n(ano)?secs?'), (r'(.*\.)?header[._]stamp',)  # of a message
 
 T = TypeVar('T')
 
@@ -274,7 +275,7 @@ def _named_columns(headings: Sequence[str], separator: str | None, count: int) -
         if pose and (stamp := [*own, _found(names, _COLUMNS[:1])][0]):
             units = [unit for form, unit in ((_NS, 1), (_US, 10**3), (_MS, 10**6)) if re.search(f'{form}$', names[stamp[0]])]
             return _Columns(stamp, pose, units[0] if units and not own else 10**9)
-        if len(words) == count > 1 and _HEADING.match(heading):
+        if len(words) == count > 1 and (pose or _HEADING.match(heading)):
             raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, or timestamp_ms, _us or '
                              '_ns), a position (x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
     return None
@@ -353,10 +354,10 @@ def _read(path: Path) -> tuple[list[str], list[tuple[int, str]]]:
         text = text_of(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BagError(f'cannot read {path}: {error}') from None
-    lines = [(number, values) for number, line in enumerate(text, 1) if (values := line.split('#')[0].strip())]
+    lines = [(number, values) for number, line in enumerate(text, 1) if (values := _COMMENT.split(line)[0].strip())]
     if lines and _HEADING.match(lines[0][1]):
         lines = lines[1:]
-    return [line.lstrip('# ') for line in text[:lines[0][0] - 1 if lines else 0]], lines
+    return [line.lstrip('#%/ ') for line in text[:lines[0][0] - 1 if lines else 0]], lines
 
 
 def _rows(path: Path, row: Callable[[str], T]) -> list[T]:

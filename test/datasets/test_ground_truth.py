@@ -339,6 +339,18 @@ def test_stamp_in_the_header_of_poses_comes_before_other_times(tmp_path: Path, n
     assert read_quaternions(path, kind_of(path)).stamps_ns.tolist() == [1403636579763555584]
 
 
+@pytest.mark.parametrize('heading', [
+    '#sec,nsec,x,y,z,qx,qy,qz,qw', 'sec,nsec,x,y,z,qx,qy,qz,qw', '# counter, sec, nsec, x, y, z, qx, qy, qz, qw',
+    '% written by MATLAB\n% secs nsecs x y z qx qy qz qw', '// by a tracker\n// secs nsecs x y z qx qy qz qw'])
+def test_seconds_and_nanoseconds_in_two_columns_are_one_time(tmp_path: Path, heading: str) -> None:
+    path, separator = tmp_path / 'poses.csv', ',' if ',' in heading else ' '
+    values = ['7'] * ('counter' in heading) + ['1403636579', '763555584', '1', '2', '3', '0', '0', '0.6', '0.8']
+    path.write_text(f'{heading}\n{separator.join(values)}\n')
+    truth = read_quaternions(path, kind_of(path))
+    assert truth.stamps_ns.tolist() == [1403636579763555584]
+    np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
+
+
 @pytest.mark.parametrize('encoding', ['utf-8-sig', 'utf-16', 'latin-1'])
 @pytest.mark.parametrize('ends', ['\n', '\r\n'])
 def test_text_of_windows_and_older_tools_is_read(tmp_path: Path, encoding: str, ends: str) -> None:
@@ -371,6 +383,8 @@ def test_lines_of_a_tracker_that_saw_nothing_are_left_out(tmp_path: Path, lost: 
     ('timestamp,x,y,z,roll,pitch,yaw,v\n1403636579763555584,0,0,0,0.1,0.2,0.3,1\n', None, 'columns are timestamp,x,.*a quaternion'),
     ('# time x y z roll pitch yaw v\n1.5 0 0 0 0.1 0.2 0.3 1\n', None, 'its columns are time x y z roll pitch yaw v: '),
     ('timestamp_min,x,y,z,qx,qy,qz,qw\n23393942,0,0,0,0,0,0,1\n', None, 'timestamp_min,.*in seconds, or timestamp_ms, _us or _ns'),
+    ('#frame_id, t_x,t_y,t_z,r_x,r_y,r_z,r_w,v\n1403636579763555584,1,2,3,0,0,0.6,0.8,1\n', None, 'are frame_id, .*: a time'),
+    ('frame tx ty tz qx qy qz qw\n0 1 2 3 0 0 0 1\n', None, 'columns are frame tx ty .*: a time'),
     ('timestamp_ms,x,y,z,qx,qy,qz,qw\nnow,0,0,0,0,0,0,1\n', None, 'line 2: .now. is not a number of milliseconds'),
     ('1403636579763555584,1,0,0,8,0,1,0,9,0,0,1,7\n', None, r'quaternion .0.0, 1.0, 0.0, 8.0. has length 8.06, not 1: name the'),
     ('1.5 0 0 0 0.1 0.2 0.3 1.5\n', None, 'line 1: the quaternion .* has length 1.55, not 1.*qw, where no line'),
