@@ -22,7 +22,7 @@ MAX_STAMP_NS = (2**31 - 1) * 10**9  # builtin_interfaces/Time holds seconds in a
 KINDS = ('tum', 'kitti', 'euroc')
 OFF_UNIT = 0.05  # of a quaternion's length: where columns have no names, more shows that these are others
 GRID = 2.0**-32  # of numbers in the poses that this package computes: a quarter of a nanometre
-_KITTI_VALUES, _TUM_VALUES = 12, 8
+_KITTI_VALUES, _TUM_VALUES, _MATRIX_VALUES = 12, 8, 16
 _LEAST_NS = 10**16  # a time of so many is in nanoseconds: as seconds it is beyond MAX_STAMP_NS
 _HEADING = re.compile(r'\W*((t|secs?|id|index|frame\w*)\W|(?![0-9]).*(time|stamp))', re.IGNORECASE)  # a line of column names
 _COMMENT = re.compile(r'#|^\s*(?:%|//)')
@@ -188,14 +188,14 @@ def kind_of(path: Path) -> str:
     number, line = lines[0]
     if _separator(lines):
         return 'euroc'
-    kinds = {_KITTI_VALUES: 'kitti', _TUM_VALUES: 'tum'}
+    kinds = {_KITTI_VALUES: 'kitti', _MATRIX_VALUES: 'kitti', _TUM_VALUES: 'tum'}
     with naming(path):
         named = _named_columns(headings, None, count := len(line.split()))
     if named is not None:
         return 'tum'
     if count not in kinds:
         raise BagError(f'{path}, line {number}: {count} values: poses are {_TUM_VALUES} a line (TUM: t tx ty tz qx qy qz qw), '
-                       f'{_KITTI_VALUES} (KITTI), or separated by commas (EuRoC)')
+                       f'{_KITTI_VALUES} (KITTI), {_MATRIX_VALUES} (4x4 matrices), or separated by commas (EuRoC)')
     return kinds[count]
 
 
@@ -288,12 +288,14 @@ def _found(names: Sequence[str], forms: Sequence[str]) -> list[int]:
 
 
 def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
-    """Read lines of 12 numbers, the rows of a 3x4 matrix, world from camera, one line per stamp.
+    """Read lines of 12 numbers, the rows of a 3x4 matrix, world from camera, or of 16, those of a 4x4 one; one line per stamp.
 
     Raises BagError that names the line, or both counts.
     """
     def row(line: str) -> list[float]:
         values = [_number(word) for word in line.split()]
+        if values[_KITTI_VALUES:] == [0, 0, 0, 1]:
+            values = values[:_KITTI_VALUES]
         if len(values) != _KITTI_VALUES:
             raise ValueError(f'{len(values)} values where {_KITTI_VALUES} belong, a 3x4 matrix')
         r = np.asarray(values, np.float64).reshape(3, 4)[:, :3]

@@ -217,11 +217,12 @@ def test_files(tmp_path: Path) -> None:
     rows = [(SECOND * (k + 1), *each[:3, 3], q[k, 3], *q[k, :3], 0.1) for k, each in enumerate(camera_poses())]
     texts = {'tum': tum(camera_poses()),
              'kitti': ''.join(' '.join(f'{value:.12e}' for value in each[:3].reshape(-1)) + '\n' for each in camera_poses()),
+             'kitti of 4x4': ''.join(' '.join(f'{value:.12e}' for value in each.reshape(-1)) + '\n' for each in camera_poses()),
              'euroc': '#t, p, q\n' + ''.join(','.join(map(str, row)) + '\n' for row in rows)}
     for name, text in texts.items():
         path = tmp_path / f'{name}.txt'
         path.write_text(text)
-        for kind in (None, name):
+        for kind in (None, name.split()[0]):
             truth = load_ground_truth(recording, file=path, kind=kind)
             assert truth is not None
             assert truth.stamps_ns.tolist() == [SECOND * (k + 1) for k in range(COUNT)]  # KITTI's are the recording's
@@ -378,7 +379,8 @@ def test_lines_of_a_tracker_that_saw_nothing_are_left_out(tmp_path: Path, lost: 
     ('1403636579.7,0,0,0,0,0,0,1\n', None, 'not a number of nanoseconds .t,x,y,z,qw,qx,qy,qz, and t in nano.*no line above names'),
     ('timestamp,x,y,z,qx,qy,qz,qw\n1.5,0,0,0\n', None, '4 values where 8 belong .by the line that names the columns'),
     ('1 2 3\n', None, 'line 1: 3 values: poses are 8 a line'), ('', None, 'holds no pose'), ('# x\n', 'tum', 'no pose'),
-    ('1 2 3\n', 'kitti', '3 values where 12'), ('2 0 0 0 0 1 0 0 0 0 1 0\n', None, 'no rotation'), ('# x\n', 'kitti', 'no pose'),
+    ('1 2 3\n', 'kitti', '3 values where 12'), ('1 0 0 0 0 1 0 0 0 0 1 0 1 2 3 1\n', None, '16 values where 12 belong'),
+    ('2 0 0 0 0 1 0 0 0 0 1 0\n', None, 'no rotation'), ('# x\n', 'kitti', 'no pose'),
     ('1 0 0 0 0 1 0 0 0 0 1 0\n', None, '1 poses for 8 stamps'), ('1,2,3\n', None, 'line 1: 3 values where 8'),
     ('timestamp,x,y,z,roll,pitch,yaw,v\n1403636579763555584,0,0,0,0.1,0.2,0.3,1\n', None, 'columns are timestamp,x,.*a quaternion'),
     ('# time x y z roll pitch yaw v\n1.5 0 0 0 0.1 0.2 0.3 1\n', None, 'its columns are time x y z roll pitch yaw v: '),
