@@ -314,7 +314,12 @@ def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
 
 def read_stamps(path: Path) -> list[int]:
     """Read one stamp in seconds per line, as nanoseconds. Raises BagError that names the line."""
-    return _rows(path, parse_stamp)
+    def row(line: str) -> int:
+        if len(line.replace(',', ' ').split()) > 1:
+            raise ValueError(f'{line[:80]!r} is more than a number of seconds: leave one in each line, the stamp of an image')
+        return parse_stamp(line)
+
+    return _rows(path, row)
 
 
 def read_list(path: Path, parse: Callable[[str], int], separator: str | None = None) -> list[tuple[int, str]]:
