@@ -48,6 +48,8 @@ ARCHIVES = ('.gz', '.bz2', '.xz', '.lz4', '.zip', '.tar', '.tgz', '.7z')  # that
 VIDEOS = ('.mp4', '.avi', '.mov', '.mkv', '.webm', '.m4v')
 VIDEO_ADVICE = ('take its frames out (ffmpeg -i {file} images/%06d.png), and write the stamp of each, in seconds, into '
                 'timestamps.txt next to images/')
+STAMPS_ADVICE = ('write the stamp of each, in seconds and in the order of names, into timestamps.txt next to it, unless stamps are '
+                 'their names')
 PACKETS = ('/Packet', '/FFMPEGPacket', '/CompressedVideo')  # types of videos
 _NO_DEPTH = re.compile(r'disparity|label|segment|confidence', re.IGNORECASE)  # names of topics whose 16 bits are others
 STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
@@ -466,6 +468,15 @@ def _advice(path: Path, names: list[str]) -> str:
     if videos:
         return f'. Of a video {VIDEO_ADVICE.format(file=path / videos[0])}'
     if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
-        return ('. Move the images into images/, and write the stamp of each, in seconds and in the order of names, into '
-                'timestamps.txt next to it')
+        return f'. Move the images into images/, and {STAMPS_ADVICE}'
+    inner = [folder for pattern in ('*', '*/*') for folder in sorted(path.glob(pattern)) if _holds_images(folder)]
+    if inner:
+        listing = ', '.join(str(folder.relative_to(path)) for folder in inner[:4]) + ', …' * (len(inner) > 4)
+        return f'. It has images in {listing}: copy one of these as images/ into a new folder, and {STAMPS_ADVICE}'
     return ''
+
+
+def _holds_images(folder: Path) -> bool:
+    with suppress(OSError):
+        return not is_hidden(folder.name) and any(entry.name.lower().endswith(IMAGE_SUFFIXES) for entry in folder.iterdir())
+    return False

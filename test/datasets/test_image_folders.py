@@ -191,7 +191,9 @@ def test_other_numbers_in_names_of_images_are_no_stamps(tmp_path: Path, names: l
     (['flight/IMG_1.JPG'], 'flight', 'Move the images into images/, and write the stamp of each'),
     (['flight/left.MP4', 'flight/notes.txt'], 'flight', r'ffmpeg -i \S+/flight/left.MP4 images/%06d.png.*timestamps.txt'),
     (['left.avi'], 'left.avi', r'no rosbag2 file .*ffmpeg -i \S+/left.avi images/%06d.png'),
-    (['color/0.jpg', 'pose/0.txt'], '.', 'it holds color, pose$')])
+    (['image_02/data/1.png', 'image_03/data/1.png', 'oxts/data/1.txt'], '.', 'in image_02/data, image_03/data: copy one of these'),
+    (['color/0.jpg', 'depth/0.png', 'pose/0.txt'], '.', r'color, depth, pose\. It has images in color, depth: .*timestamps\.txt'),
+    (['pose/0.txt'], '.', 'it holds pose$')])
 def test_other_folders_are_refused_with_what_to_do(tmp_path: Path, names: list[str], opened: str, advice: str) -> None:
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
