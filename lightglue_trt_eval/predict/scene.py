@@ -41,6 +41,7 @@ TRUTH_ROTATION_DEG = 0.05  # what true relative rotations are taken to be good t
 DIRECTION_DEG = 5.0  # how far that may rotate a direction
 MIN_STEP_PER_DEPTH = math.tan(math.radians(TRUTH_ROTATION_DEG)) / math.tan(math.radians(DIRECTION_DEG))  # 0.01
 MIN_BASELINE_M = 0.005  # true steps that are no longer say nothing about a direction: most is the truth's own noise
+PERIODS_S = 1e-4, 10.0  # of images, unless their stamps are in another unit
 MIN_POINTS = 20  # fewer say nothing about a scene's depth
 CORNERS = 400
 EPIPOLAR_PX = 3.0  # what is further from its true epipolar line moves by itself, or was lost
@@ -76,11 +77,15 @@ class Timeline:
         numbers, stamps = table.T
         steps = np.diff(stamps) / SECOND
         back = steps < 0
-        gap = max(max_gap_s, GAP_PERIODS * float(np.median(steps[~back]))) if not back.all() else max_gap_s
+        period = float(np.median(steps[~back])) if not back.all() else 0.0
+        gap = max(max_gap_s, GAP_PERIODS * period)
         long = steps > gap
         counts = {f'{len(still)} frames repeat the stamp before them and are left out': len(still),
                   f'frames are out of order: stamps step back {back.sum()} times, and the sequence starts anew there': back.sum(),
-                  f'{long.sum()} gaps are longer than {gap:.3g} s: the sequence starts anew after each': long.sum()}
+                  f'{long.sum()} gaps are longer than {gap:.3g} s: the sequence starts anew after each': long.sum(),
+                  f'the images are {period:.3g} s apart by their stamps: if that is wrong, check the unit, which is seconds in '
+                  'timestamps.txt, times.txt and rgb.txt, nanoseconds in data.csv':
+                      period > 0 and not PERIODS_S[0] <= period <= PERIODS_S[1]}
         segments = np.concatenate([[0], np.cumsum(back | long)])
         return cls(numbers, stamps, segments, gap, [text for text, count in counts.items() if count])
 
