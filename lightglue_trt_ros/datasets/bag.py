@@ -233,8 +233,12 @@ class BagRecording(Recording):
                       f'on {expected}')
 
     def _is_own(self, topic: Topic) -> bool:
-        """Whether a topic is where these images' CameraInfo belongs: next to them, or below them as ZED and MYNT EYE have it."""
-        places = (*camera_info_topics(self.image_topic), f'{without_transport(self.image_topic)}/camera_info')
+        """Whether a topic is where these images' CameraInfo belongs: next to them, or below them as ZED and MYNT EYE have it.
+
+        The viewer of RealSense has Color_0/info/camera_info for Color_0/image/data.
+        """
+        places = (*camera_info_topics(self.image_topic), f'{without_transport(self.image_topic)}/camera_info',
+                  re.sub(r'/image/data$', '/info/camera_info', self.image_topic))
         return topic.name.strip('/') in [name.strip('/') for name in places]
 
     @property
