@@ -15,6 +15,7 @@ import numpy as np
 
 from ..core.cameras import FISHEYE, LEAST_BASELINE_M, MOST_BASELINE_M, POLYNOMIAL, Intrinsics, distortion_model, is_camera
 from ..core.types import Float64
+from .calibration_exports import as_chain
 
 INVERSE = 'inverse_brown_conrady'  # RealSense's: its coefficients undistort, and mostly are zero
 MODELS = {  # names of a camera's model in files, small letters, and the lens that they stand for; '' where another key names it
@@ -131,6 +132,7 @@ def described(values: Mapping[str, Any], read: Callable[[str], Mapping[str, Any]
 
     `read` gives what another file has, by the name that stands in this one.
     """
+    values = as_chain(values)
     fields = Fields(values)
     if 'relative_config_imucam' in fields:  # OpenVINS's estimator_config.yaml
         other = read(fields.text('relative_config_imucam'))
