@@ -24,7 +24,7 @@ MODELS = {  # names of a camera's model in files, small letters, and the lens th
     'kannala_brandt4': 'equidistant', INVERSE: INVERSE}  # the last three are RealSense's
 SIZES = (('width', 'height'), ('image_width', 'image_height'), ('w', 'h'), ('cols', 'rows'), ('resolution',), ('image_size',),
          ('imagesize',))
-MATRICES = ('camera_matrix', 'k', 'cameramat', 'cameramatrix')
+MATRICES = ('camera_matrix', 'k', 'cameramat', 'cameramatrix', 'intrinsic_matrix', 'intrinsicmatrix')
 FOCALS = (('fx', 'fy', 'cx', 'cy'), ('fl_x', 'fl_y', 'cx', 'cy'), ('fx', 'fy', 'ppx', 'ppy'))
 MODEL_KEYS = ('distortion_model', 'distortion_type', 'distortion')
 COEFFICIENTS = ('distortion_coefficients', 'distortion_coeffs', 'distortion_coefs', 'dist_coeffs', 'dist_coefs', 'dist_coeff',
@@ -255,6 +255,8 @@ def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
     matrix, listed = fields.first(*MATRICES), fields.first('intrinsics')
     if matrix is not None:
         size, k = _size(fields, SIZES[1]), fields.numbers(matrix, 9)
+        if not any(k[2:6:3]) and all(k[6:8]):  # column by column, as Open3D, Record3D and MATLAB have it
+            k = [k[row + 3 * column] for row in range(3) for column in range(3)]
         if 'fx' in fields and fields.number('fx') != k[0]:
             raise ValueError(f'{fields.whole(matrix)} has the focal length {k[0]:g}, and fx is {fields.number("fx"):g}: remove one')
     elif listed is not None:
