@@ -86,17 +86,20 @@ def _opened(path: str | os.PathLike[str], image_topic: str | None, camera: str) 
     if not path.exists():
         raise BagError(f'{path} does not exist')
     if path.is_dir():
-        if not (path / 'metadata.yaml').exists():
+        has_metadata = (path / 'metadata.yaml').exists()
+        if not has_metadata or not bag_files(path):  # a data set may have a metadata.yaml of its own
             folder = open_folder(path, image_topic or IMAGE_TOPIC)
             if folder is not None and camera:
                 raise BagError(f'{path} is a folder of images, of one camera: several have names in the topics of a bag')
             if folder is not None:
                 return folder
+        if not has_metadata:
             path = _bag_without_metadata(path)
     elif not path.name.endswith(ENDINGS):
         advice = ROS1_ADVICE.format(file=path, folder=path.with_suffix('')) if path.suffix == '.bag' else \
             'unpack it first, and name what comes out of it' if path.suffix in ARCHIVES else \
             VIDEO_ADVICE.format(file=path) if path.suffix.lower() in VIDEOS else \
+            'its recorder of ROS 1 died: rosbag reindex it, and convert it with rosbags-convert' if path.suffix == '.active' else \
             f'name its folder, {path.parent}' if path.name == 'metadata.yaml' else 'name a bag or an image folder'
         raise BagError(f'{path} is no rosbag2 file (.db3, .mcap, also .zstd): {advice}')
     return BagRecording(Storage(path), image_topic, camera)

@@ -185,11 +185,18 @@ def test_other_numbers_in_names_of_images_are_no_stamps(tmp_path: Path, names: l
         open_recording(tmp_path)
 
 
+def test_image_folder_with_a_metadata_file_of_its_own_is_no_bag(tmp_path: Path) -> None:
+    write_images(tmp_path / 'images', [f'{START_NS + number}.png' for number in range(3)])
+    (tmp_path / 'metadata.yaml').write_text('name: garden\nlicense: CC BY 4.0\n')
+    assert len(open_recording(tmp_path)) == 3
+
+
 @pytest.mark.parametrize(('names', 'opened', 'advice'), [
     (['own/images/0.png', 'own/timestamps.txt'], 'own/images', r'Name \S+/own$'),
     (['mav0/cam0/data/1.png', 'mav0/cam0/data.csv'], 'mav0/cam0/data', r'Name \S+/cam0$'),
     (['flight/IMG_1.JPG'], 'flight', 'Move the images into images/, and write the stamp of each'),
     (['flight/left.MP4', 'flight/notes.txt'], 'flight', r'ffmpeg -i \S+/flight/left.MP4 images/%06d.png.*timestamps.txt'),
+    (['flight.bag.active'], 'flight.bag.active', 'recorder of ROS 1 died: rosbag reindex it, and convert'),
     (['left.avi'], 'left.avi', r'no rosbag2 file .*ffmpeg -i \S+/left.avi images/%06d.png'),
     (['image_02/data/1.png', 'image_03/data/1.png', 'oxts/data/1.txt'], '.', 'in image_02/data, image_03/data: copy one of these'),
     (['color/0.jpg', 'depth/0.png', 'pose/0.txt'], '.', r'color, depth, pose\. It has images in color, depth: .*timestamps\.txt'),
