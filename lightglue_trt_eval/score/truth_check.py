@@ -112,7 +112,8 @@ def _explanations(true: Float64, pairs: NDArray[np.int64], seen: Float64) -> lis
         left, _, right = np.linalg.svd(others[near].T @ vectors[near])
         axes = left @ np.diag([1, 1, np.linalg.det(left @ right)]) @ right
         off = np.linalg.norm(others - vectors @ axes.T, axis=1)
-    explained = [('its poses are of a frame with other axes than the camera: say where the camera is in it (--camera-in-body)',
+    explained = [('its poses are of a frame with other axes than the camera: say where the camera is in it (--camera-in-body), '
+                  'and mirror axes that are left-handed, as those of Unity and CARLA are',
                   float(np.degrees(np.median(off)))),
                  ('its poses are camera from world: invert them', _apart(seen, _between(true.transpose(0, 2, 1), pairs)))]
     for order, columns in ORDERS.items():

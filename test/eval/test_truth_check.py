@@ -55,13 +55,17 @@ def doubts(true: np.ndarray | None, seen: np.ndarray) -> list[str]:
     return check.doubts
 
 
+MIRROR = np.diag([1.0, -1, 1, 1])
+
+
 def with_gap(poses: np.ndarray) -> np.ndarray:
     return np.where(np.isin(np.arange(len(poses)), range(40, 60))[:, None, None], np.nan, poses)
 
 
 @pytest.mark.parametrize(('mistake', 'reason'), [
-    (lambda poses: poses @ BODY, r'other axes than the camera: say where .*--camera-in-body\)$'),
-    (lambda poses: with_gap(poses @ BODY), r'other axes than the camera: say where .*--camera-in-body\)$'),
+    (lambda poses: poses @ BODY, r'other axes than the camera: say where .*--camera-in-body.*, and mirror axes .*left-handed.*$'),
+    (lambda poses: with_gap(poses @ BODY), r'other axes than the camera: say where .*--camera-in-body.*$'),
+    (lambda poses: MIRROR @ poses @ MIRROR, r'other axes .* mirror axes that are left-handed, as those of Unity and CARLA are$'),
     (np.linalg.inv, 'only by 0.3[0-9] if its poses are camera from world: invert them$'),
     (lambda poses: reordered(poses, [3, 0, 1, 2]), 'if its quaternions are w, x, y, z: name its columns$'),
     (lambda poses: reordered(poses, [1, 2, 3, 0]), 'if its quaternions are x, y, z, w: name its columns$'),
