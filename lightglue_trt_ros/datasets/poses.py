@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -25,6 +26,7 @@ GRID = 2.0**-32  # of numbers in the poses that this package computes: a quarter
 _KITTI_VALUES, _TUM_VALUES, _MATRIX_VALUES = 12, 8, 16
 _LEAST_NS = 10**16  # a time of so many is in nanoseconds: as seconds it is beyond MAX_STAMP_NS
 _HEADING = re.compile(r'\W*((t|secs?|id|index|frame\w*)\W|(?![0-9]).*(time|stamp))', re.IGNORECASE)  # a line of column names
+_CALENDAR = re.compile(r'(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.(\d*))?(?: ?Z| ?([+-]\d\d):?(\d\d))?')
 _COMMENT = re.compile(r'#|^\s*(?:%|//)')
 _NS = r'n(s|secs?|anosecs?|anoseconds)'
 _US, _MS = r'([uµμ]s(ecs?)?|micros(ecs?|econds))', r'(ms(ecs?)?|millis(ecs?|econds))'
@@ -167,10 +169,11 @@ def poses_from(translations: ArrayLike, quaternions: ArrayLike) -> Float64:
 def parse_stamp(text: str, unit_ns: int = 10**9) -> int:
     """A time in units of `unit_ns`, seconds, in decimal notation to nanoseconds, exactly; one too large is in nanoseconds.
 
-    Raises ValueError when that is no stamp ROS can hold.
+    Also one by the calendar, 2011-09-26 13:02:25.964389445, which is UTC unless it names its zone. Raises ValueError when that
+    is no stamp ROS can hold.
     """
     try:
-        value = Decimal(text)
+        value = Decimal(text) if (calendar := _CALENDAR.fullmatch(text)) is None else _nanoseconds_of(*calendar.groups())
         ns = int((value if value >= _LEAST_NS else value * unit_ns).to_integral_value())
     except (InvalidOperation, OverflowError, ValueError):
         raise ValueError(f'{text!r} is not a number of {_UNITS[unit_ns]}') from None
@@ -178,6 +181,12 @@ def parse_stamp(text: str, unit_ns: int = 10**9) -> int:
         raise ValueError(f'{text!r} is not a time in {_UNITS[unit_ns]} between 0 and {MAX_STAMP_NS // unit_ns}, nor one in '
                          'nanoseconds')
     return ns
+
+
+def _nanoseconds_of(time: str, fraction: str | None, hours: str | None, minutes: str | None) -> Decimal:
+    """Since 1970, of a time by the calendar and its zone. Raises ValueError."""
+    seconds = int(datetime.fromisoformat(f'{time}{hours or "+00"}:{minutes or "00"}').timestamp())
+    return Decimal(seconds * 10**9 + int((fraction or '').ljust(9, '0')[:9]))
 
 
 def kind_of(path: Path) -> str:
@@ -315,9 +324,12 @@ def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
 def read_stamps(path: Path) -> list[int]:
     """Read one stamp in seconds per line, as nanoseconds. Raises BagError that names the line."""
     def row(line: str) -> int:
-        if len(line.replace(',', ' ').split()) > 1:
-            raise ValueError(f'{line[:80]!r} is more than a number of seconds: leave one in each line, the stamp of an image')
-        return parse_stamp(line)
+        try:
+            return parse_stamp(line)
+        except ValueError:
+            if len(line.replace(',', ' ').split()) < 2:
+                raise
+        raise ValueError(f'{line[:80]!r} is more than a number of seconds: leave one in each line, the stamp of an image')
 
     return _rows(path, row)
 
