@@ -6,6 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
+
 from .poses import poses_from
 
 _COLMAP = re.compile(r'\s*(\d+)\s+([A-Z_]+)\s+(\d+)\s+(\d+)((?:\s+[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?){3,})\s*')
@@ -14,19 +16,36 @@ _COLMAP_MODELS = {  # what the lens is called, and how many focal lengths and co
     'OPENCV': ('radtan', 2, 4), 'FULL_OPENCV': ('rational_polynomial', 2, 8), 'OPENCV_FISHEYE': ('equidistant', 2, 4),
     'SIMPLE_RADIAL_FISHEYE': ('equidistant', 1, 1), 'RADIAL_FISHEYE': ('equidistant', 1, 2)}
 _BASALT = {'pinhole': 'none', 'kb4': 'equidistant', 'pinhole-radtan8': 'rational_polynomial'}
+_OPENCV_PAIRS = (('K{}', 'D{}'), ('M{}', 'D{}'), ('cameraMatrix{}', 'distCoeffs{}'), ('camera_matrix_{}', 'dist_coeffs_{}'),
+                 ('mtx{}', 'dist{}'))
+_RECTIFYING = ('R', 'T', 'E', 'F', 'R1', 'R2', 'P1', 'P2', 'Q')  # of stereoCalibrate and stereoRectify
 _OKVIS = {'radialtangential': 'radtan', 'radialtangential8': 'rational_polynomial'}
 
 
 def as_chain(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Cameras cam0, cam1 ... with Kalibr's keys; `values` themselves where no tool is known that writes such."""
-    for key, read in _TOOLS.items():
-        entries = values.get(key)
-        try:
-            if entries:
-                return {f'cam{number}': camera for number, camera in read(entries).items()}
-        except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-            continue  # another tool's file
-    return values
+    try:
+        key = next((key for key in _TOOLS if values.get(key)), None)
+        cameras = _of_opencv(values) if key is None else _TOOLS[key](values[key])
+        return {f'cam{number}': camera for number, camera in cameras.items()} or values
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return values  # another tool's file
+
+
+def _of_opencv(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """The pair of cv2.stereoCalibrate: two matrices, two lists of coefficients, and R and T, right from left."""
+    for names in _OPENCV_PAIRS:
+        keys = [[name.format(number) for name in names] for number in (1, 2)]
+        if all(key in values for pair in keys for key in pair):
+            own = {*keys[0], *keys[1], *_RECTIFYING}
+            common = {key: value for key, value in values.items() if key not in own}
+            left, right = ({**common, 'camera_matrix': values[k], 'dist_coeffs': values[d]} for k, d in keys)
+            if 'R' in values and 'T' in values:
+                rotation, translation = (np.asarray(each['data'] if isinstance(each, dict) else each, np.float64).ravel().tolist()
+                                         for each in (values['R'], values['T']))
+                right['T_cn_cnm1'] = [each for row in range(3) for each in (*rotation[3 * row:3 * row + 3], translation[row])]
+            return {0: left, 1: right}
+    return {}
 
 
 def of_colmap(text: str) -> dict[str, Any]:

@@ -133,6 +133,7 @@ FORMS = {
     'Open3D, column by column': json.dumps({'width': 640, 'height': 480, 'intrinsic_matrix': np.ravel(K, 'F').tolist(),
                                             'dist': RADTAN}),
     'Record3D': json.dumps({'w': 640, 'h': 480, 'K': np.ravel(K, 'F').tolist(), 'fps': 60, 'poses': [], 'dist': RADTAN}),
+    'OpenCV in Python': json.dumps({'ret': 0.4, 'mtx': K, 'dist': [RADTAN], 'image_size': [640, 480]}),
     'COLMAP': COLMAP.format('OPENCV', '450 451 320 240 -0.28 0.07 0.0002 2e-05'),
     'maplab, SVO': MAPLAB,
     'OKVIS': OKVIS,
@@ -457,6 +458,29 @@ def test_chain_of_two_cameras_is_a_rig(write) -> None:
         np.testing.assert_allclose(first[:, 1], second[:, 1], atol=1e-6)
         depth = rig.baseline_m / (first[:, 0] - second[:, 0])
         np.testing.assert_allclose(depth, (points @ pair[0].rectification.T)[:, 2], rtol=1e-5)
+
+
+@pytest.mark.parametrize('names', ['K{} D{}', 'M{} D{}', 'cameraMatrix{} distCoeffs{}', 'camera_matrix_{} dist_coeffs_{}'])
+def test_pair_of_opencvs_stereo_calibration_is_a_rig(write, names: str) -> None:
+    def matrix(name: str, values: object, rows: int) -> str:
+        data = np.ravel(values).tolist()
+        return f'{name}: !!opencv-matrix\n   rows: {rows}\n   cols: {len(data) // rows}\n   dt: d\n   data: {data}\n'
+
+    (left, left_d), (right, right_d) = (names.format(number, number).split() for number in (1, 2))
+    text = '%YAML:1.0\n---\nimage_width: 640\nimage_height: 480\n' + ''.join(matrix(*each) for each in (
+        (left, K, 3), (left_d, RADTAN, 1), (right, [[440, 0, 320], [0, 441, 240], [0, 0, 1]], 3), (right_d, [0.0] * 4, 1),
+        ('R', np.eye(3), 3), ('T', [-0.11, 0, 0], 3), ('P1', np.eye(4)[:3], 3), ('Q', np.eye(4), 4)))
+    path = write(text)
+    pair = load_pair(path)
+    assert pair is not None
+    rig = StereoRig(*pair)
+    assert rig.baseline_m == pytest.approx(0.11)
+    assert (rig.left.k.tolist(), rig.left.d.tolist(), rig.right.k[0, 0]) == (K, RADTAN, 440)
+    assert load_intrinsics(Path(f'{path}:cam1')).k[1, 1] == 441
+    with pytest.raises(BagError, match=r'110 m, .*give it in metres, not in millimetres'):
+        load_pair(write(text.replace('-0.11', '-110.0')))
+    with pytest.raises(BagError, match='has no fx, it has image_width'):
+        load_intrinsics(write(text.replace('data: [-0.11', 'other: [-0.11')))
 
 
 def test_configuration_of_vins_names_the_files_of_its_cameras(write) -> None:
