@@ -94,7 +94,7 @@ def poses_at(trajectory: Trajectory, stamps_ns: ArrayLike, max_difference_s: flo
     if np.isnan(result[:, 0, 0]).all():
         raise BagError(f'the ground truth does not overlap with the images: {trajectory.source or "it"} covers '
                        f'{_range(known.stamps_ns)}, the images {_range(stamps)}, and {max_difference_s:g} s between them are '
-                       'allowed (--max-time-difference)')
+                       'allowed (--max-time-difference): both need one clock')
     return result
 
 
