@@ -277,7 +277,26 @@ def test_poses_that_are_not_read_are_named(tmp_path: Path) -> None:
     bag, notes = Bag(tmp_path / 'bag'), list[str]()
     bag.add('/slam/path', 'nav_msgs/msg/Path', (SECOND, new('nav_msgs/msg/Path', header(SECOND, 'map'), [])))
     assert load_ground_truth(bag.open(), on_note=notes.append) is None
-    assert re.search(r'/slam/path .*not read as ground truth; poses are read from .*PoseStamped.*--truth', notes[0])
+    assert re.search(r'/slam/path .*not read as ground truth; poses are read from .*PoseStamped.*a Path that is named', notes[0])
+
+
+def test_path_that_is_named_has_the_poses_of_its_last_message(tmp_path: Path) -> None:
+    bag, poses = Bag(tmp_path / 'bag'), camera_poses()
+    stamped = [pose_message(POSE, SECOND * (k + 1), 'map', '', each) for k, each in enumerate(poses)]
+    bag.add('/gt/path', 'nav_msgs/msg/Path', *((SECOND * (k + 1), new('nav_msgs/msg/Path', header(SECOND * (k + 1), 'map'),
+                                                                     stamped[:k + 1])) for k in range(COUNT)))
+    notes = list[str]()
+    truth = load_ground_truth(bag.open(), topic='/gt/path', on_note=notes.append)
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == [SECOND * (k + 1) for k in range(COUNT)]
+    assert np.abs(truth.poses - poses).max() < 1e-9
+    assert notes == []
+    own = pose_message(POSE, SECOND, 'odom', '', np.eye(4))
+    own.pose.position.x = 1 / 3 // 2.0**-32 * 2.0**-32
+    bag.path = tmp_path / 'own'
+    bag.add('/path', 'nav_msgs/msg/Path', (SECOND, new('nav_msgs/msg/Path', header(SECOND, 'odom'), [own])))
+    assert load_ground_truth(bag.open(), topic='/path', on_note=notes.append) is not None
+    assert notes[0].startswith('/path is the odometry of this package, computed from images of this recording')
 
 
 @pytest.mark.parametrize('heading', [
