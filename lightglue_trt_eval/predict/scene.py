@@ -41,6 +41,8 @@ TRUTH_ROTATION_DEG = 0.05  # what true relative rotations are taken to be good t
 DIRECTION_DEG = 5.0  # how far that may rotate a direction
 MIN_STEP_PER_DEPTH = math.tan(math.radians(TRUTH_ROTATION_DEG)) / math.tan(math.radians(DIRECTION_DEG))  # 0.01
 MIN_BASELINE_M = 0.005  # true steps that are no longer say nothing about a direction: most is the truth's own noise
+FASTEST_M_S = 100.0  # of a ground truth in metres
+PERIODS_S = 1e-4, 10.0  # of images, unless their stamps are in another unit
 MIN_POINTS = 20  # fewer say nothing about a scene's depth
 CORNERS = 400
 EPIPOLAR_PX = 3.0  # what is further from its true epipolar line moves by itself, or was lost
@@ -76,11 +78,15 @@ class Timeline:
         numbers, stamps = table.T
         steps = np.diff(stamps) / SECOND
         back = steps < 0
-        gap = max(max_gap_s, GAP_PERIODS * float(np.median(steps[~back]))) if not back.all() else max_gap_s
+        period = float(np.median(steps[~back])) if not back.all() else 0.0
+        gap = max(max_gap_s, GAP_PERIODS * period)
         long = steps > gap
         counts = {f'{len(still)} frames repeat the stamp before them and are left out': len(still),
                   f'frames are out of order: stamps step back {back.sum()} times, and the sequence starts anew there': back.sum(),
-                  f'{long.sum()} gaps are longer than {gap:.3g} s: the sequence starts anew after each': long.sum()}
+                  f'{long.sum()} gaps are longer than {gap:.3g} s: the sequence starts anew after each': long.sum(),
+                  f'the images are {period:.3g} s apart by their stamps: if that is wrong, check the unit, which is seconds in '
+                  'timestamps.txt, times.txt and rgb.txt, nanoseconds in data.csv':
+                      period > 0 and not PERIODS_S[0] <= period <= PERIODS_S[1]}
         segments = np.concatenate([[0], np.cumsum(back | long)])
         return cls(numbers, stamps, segments, gap, [text for text, count in counts.items() if count])
 
@@ -371,6 +377,13 @@ def _source(intrinsics: Intrinsics, options: EvaluationOptions) -> str:
     return intrinsics.source or (str(options.camera) if options.camera else 'the recording')
 
 
+def _speed(poses: Float64, timeline: Timeline) -> float:
+    """The median between frames, metres a second; 0 where no two have a pose."""
+    seconds, steps = np.diff(timeline.stamps_ns) / SECOND, np.linalg.norm(np.diff(poses[:, :3, 3], axis=0), axis=1)
+    speeds = steps[seconds > 0] / seconds[seconds > 0]
+    return float(np.median(speeds[np.isfinite(speeds)])) if np.isfinite(speeds).any() else 0.0
+
+
 def _poses(options: EvaluationOptions, recording: Recording, timeline: Timeline,
            on_note: Callable[[str], None], left_out: list[str]) -> tuple[Float64 | None, str | None, bool]:
     """The true pose at each frame, the source in words, and whether its poses are taken as the camera's own."""
@@ -386,6 +399,9 @@ def _poses(options: EvaluationOptions, recording: Recording, timeline: Timeline,
             if missing := int(np.isnan(poses).any(axis=(1, 2)).sum()):
                 on_note(f'{missing} of {len(poses)} frames have no true pose within {options.max_time_difference:g} s '
                         '(--max-time-difference)')
+            if (speed := _speed(poses, timeline)) > FASTEST_M_S:
+                on_note(f'the ground truth moves at {speed:.0f} m/s: if that is wrong, its unit is not the metre; divide '
+                        'millimetres by 1000')
             return poses, f'{truth.source}, {len(truth)} poses', truth.as_camera
         reason, advice = 'no ground truth in the recording', '; --truth-topic or --truth names one'
     except BagError as error:

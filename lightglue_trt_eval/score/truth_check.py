@@ -22,6 +22,7 @@ LEAST_DEG, LEAST_PAIRS, MOST_PAIRS = 0.3, 10, 500  # pairs that rotate less say 
 WRONG, RIGHT = 0.5, 0.25  # median difference over the usual rotation: with a mistake, and without it
 CLOCK_DEG, LEFT = 0.1, 0.5  # median difference that a clock may cause, and the share that is left where the clock is right
 MOST_OFF_S, STEP_S, NEAR_PERIODS = 2.0, 0.01, 3  # of clocks that are tried; between poses that are joined
+LEAP_S = 0.0, 18.0, -18.0, 37.0, -37.0  # of clocks: those of GPS and of TAI are ahead of UTC
 SAME, LEAST_FROZEN = 1e-9, 3  # of a pose's entries; pairs
 ORDERS = {'w, x, y, z': [1, 2, 3, 0], 'x, y, z, w': [3, 0, 1, 2]}  # of quaternions that were read in the other one
 
@@ -75,7 +76,9 @@ class TruthCheck:
             clock = self._clock(pairs, seen)
             if clock.difference_deg < min(LEFT * found, RIGHT * usual):
                 late = 'late' if clock.late_s > 0 else 'early'
-                reason, left = f'its stamps are about {abs(clock.late_s):.2f} s too {late}: correct its clock', clock.difference_deg
+                leap = '; GPS and TAI are 18 and 37 s ahead of UTC' if abs(clock.late_s) > MOST_OFF_S else ''
+                reason, left = f'its stamps are about {abs(clock.late_s):.2f} s too {late}: correct its clock{leap}', \
+                    clock.difference_deg
         return '' if not reason else (f'the ground truth does not rotate as the images do: these rotate by {usual:.2f} degrees a '
                                       f'frame, it differs by {found:.2f}, and only by {left:.2f} if {reason}')
 
@@ -86,7 +89,8 @@ class TruthCheck:
         truth = Trajectory(stamps[known], self._scene.poses[known]).ordered()
         period = usual_period(truth.stamps_ns.tolist())
         tried = [Clock(0.0, np.inf)]
-        for late_ns in np.arange(-MOST_OFF_S * SECOND, MOST_OFF_S * SECOND + 1, STEP_S * SECOND):
+        near = np.arange(-MOST_OFF_S * SECOND, MOST_OFF_S * SECOND + 1, STEP_S * SECOND)
+        for late_ns in np.concatenate([near + leap * SECOND for leap in LEAP_S]):
             at = stamps[pairs] + round(late_ns)
             after = np.searchsorted(truth.stamps_ns, at).clip(1, len(truth) - 1)
             first, second = truth.stamps_ns[after - 1], truth.stamps_ns[after]
@@ -112,7 +116,8 @@ def _explanations(true: Float64, pairs: NDArray[np.int64], seen: Float64) -> lis
         left, _, right = np.linalg.svd(others[near].T @ vectors[near])
         axes = left @ np.diag([1, 1, np.linalg.det(left @ right)]) @ right
         off = np.linalg.norm(others - vectors @ axes.T, axis=1)
-    explained = [('its poses are of a frame with other axes than the camera: say where the camera is in it (--camera-in-body)',
+    explained = [('its poses are of a frame with other axes than the camera: say where the camera is in it (--camera-in-body), '
+                  'and mirror axes that are left-handed, as those of Unity and CARLA are',
                   float(np.degrees(np.median(off)))),
                  ('its poses are camera from world: invert them', _apart(seen, _between(true.transpose(0, 2, 1), pairs)))]
     for order, columns in ORDERS.items():

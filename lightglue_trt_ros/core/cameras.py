@@ -16,9 +16,9 @@ from .lens import EQUIDISTANT, IDEAL, RATIONAL, Lens, Undistorted, perspective
 from .types import Float64
 
 POLYNOMIAL = {'plumb_bob': 'plumb_bob', 'radial-tangential': 'plumb_bob', 'radtan': 'plumb_bob',
-              'rational_polynomial': 'rational_polynomial'}
+              'rational_polynomial': 'rational_polynomial', 'brown conrady': 'plumb_bob'}
 FISHEYE = ('equidistant', 'fisheye')
-_NONE = ('', 'none', 'pinhole')
+_NONE = ('', 'none', 'pinhole', 'inverse brown conrady')  # the last is RealSense's, mostly of zeros
 LARGEST_COEFFICIENT = 1e6  # of a lens; rational models of real ones come to some thousands
 _COUNTS = (4, 5, 8, 12, 14)  # under either name: those that are left out are zero
 _TRANSPORT = re.compile(r'(?<=[^/])/(compressed|compressedDepth|theora|zstd|ffmpeg|foxglove|h264)$')  # image_transport's plugins

@@ -48,6 +48,8 @@ ARCHIVES = ('.gz', '.bz2', '.xz', '.lz4', '.zip', '.tar', '.tgz', '.7z')  # that
 VIDEOS = ('.mp4', '.avi', '.mov', '.mkv', '.webm', '.m4v')
 VIDEO_ADVICE = ('take its frames out (ffmpeg -i {file} images/%06d.png), and write the stamp of each, in seconds, into '
                 'timestamps.txt next to images/')
+STAMPS_ADVICE = ('write the stamp of each, in seconds and in the order of names, into timestamps.txt next to it, unless stamps are '
+                 'their names')
 PACKETS = ('/Packet', '/FFMPEGPacket', '/CompressedVideo')  # types of videos
 _NO_DEPTH = re.compile(r'disparity|label|segment|confidence', re.IGNORECASE)  # names of topics whose 16 bits are others
 STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
@@ -84,17 +86,20 @@ def _opened(path: str | os.PathLike[str], image_topic: str | None, camera: str) 
     if not path.exists():
         raise BagError(f'{path} does not exist')
     if path.is_dir():
-        if not (path / 'metadata.yaml').exists():
+        has_metadata = (path / 'metadata.yaml').exists()
+        if not has_metadata or not bag_files(path):  # a data set may have a metadata.yaml of its own
             folder = open_folder(path, image_topic or IMAGE_TOPIC)
             if folder is not None and camera:
                 raise BagError(f'{path} is a folder of images, of one camera: several have names in the topics of a bag')
             if folder is not None:
                 return folder
+        if not has_metadata:
             path = _bag_without_metadata(path)
     elif not path.name.endswith(ENDINGS):
         advice = ROS1_ADVICE.format(file=path, folder=path.with_suffix('')) if path.suffix == '.bag' else \
             'unpack it first, and name what comes out of it' if path.suffix in ARCHIVES else \
             VIDEO_ADVICE.format(file=path) if path.suffix.lower() in VIDEOS else \
+            'its recorder of ROS 1 died: rosbag reindex it, and convert it with rosbags-convert' if path.suffix == '.active' else \
             f'name its folder, {path.parent}' if path.name == 'metadata.yaml' else 'name a bag or an image folder'
         raise BagError(f'{path} is no rosbag2 file (.db3, .mcap, also .zstd): {advice}')
     return BagRecording(Storage(path), image_topic, camera)
@@ -231,8 +236,12 @@ class BagRecording(Recording):
                       f'on {expected}')
 
     def _is_own(self, topic: Topic) -> bool:
-        """Whether a topic is where these images' CameraInfo belongs: next to them, or below them as ZED and MYNT EYE have it."""
-        places = (*camera_info_topics(self.image_topic), f'{without_transport(self.image_topic)}/camera_info')
+        """Whether a topic is where these images' CameraInfo belongs: next to them, or below them as ZED and MYNT EYE have it.
+
+        The viewer of RealSense has Color_0/info/camera_info for Color_0/image/data.
+        """
+        places = (*camera_info_topics(self.image_topic), f'{without_transport(self.image_topic)}/camera_info',
+                  re.sub(r'/image/data$', '/info/camera_info', self.image_topic))
         return topic.name.strip('/') in [name.strip('/') for name in places]
 
     @property
@@ -466,6 +475,15 @@ def _advice(path: Path, names: list[str]) -> str:
     if videos:
         return f'. Of a video {VIDEO_ADVICE.format(file=path / videos[0])}'
     if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
-        return ('. Move the images into images/, and write the stamp of each, in seconds and in the order of names, into '
-                'timestamps.txt next to it')
+        return f'. Move the images into images/, and {STAMPS_ADVICE}'
+    inner = [folder for pattern in ('*', '*/*') for folder in sorted(path.glob(pattern)) if _holds_images(folder)]
+    if inner:
+        listing = ', '.join(str(folder.relative_to(path)) for folder in inner[:4]) + ', …' * (len(inner) > 4)
+        return f'. It has images in {listing}: copy one of these as images/ into a new folder, and {STAMPS_ADVICE}'
     return ''
+
+
+def _holds_images(folder: Path) -> bool:
+    with suppress(OSError):
+        return not is_hidden(folder.name) and any(entry.name.lower().endswith(IMAGE_SUFFIXES) for entry in folder.iterdir())
+    return False

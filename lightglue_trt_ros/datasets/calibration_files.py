@@ -19,10 +19,11 @@ from ..core.cameras import Intrinsics
 from ..core.types import Float64
 from ..utils.errors import BagError
 from ..utils.files import text_of
+from .calibration_exports import of_colmap
 from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, check_finite, described
 
 FORMS = ("this package's calib.yaml (width, height, fx, fy, cx, cy), ROS's camera_calibration and CameraInfo, OpenCV's, EuRoC's "
-         "sensor.yaml, Kalibr's camchain.yaml, VINS-Fusion's and ORB-SLAM's")
+         "sensor.yaml, Kalibr's camchain.yaml, VINS-Fusion's, ORB-SLAM's, Basalt's, COLMAP's and others of docs/evaluation.md")
 _OPENCV = re.compile(r'\A%YAML:.*|!!opencv-(nd-)?matrix')  # not YAML, but in OpenCV's files
 _NO_SPACE = re.compile(r'^([ \t]*[\w.]+):(?=[^\s:])', re.MULTILINE)  # after a key: OpenCV reads that, and ORB-SLAM's files have it
 
@@ -174,7 +175,7 @@ def _mapping(path: Path) -> dict[str, Any]:
         else:  # tabs stand in JSON and before comments, and PyYAML refuses them
             documents = [each for each in yaml.safe_load_all(_NO_SPACE.sub(r'\1: ', _OPENCV.sub('', text.expandtabs())))
                          if each is not None]  # `ros2 topic echo` ends each message with ---
-            calib = documents[0] if documents else None
+            calib = of_colmap(text) or (documents[0] if documents else None)
             if len(documents) > 1 and not all(_same_but_header(calib, each) for each in documents[1:]):
                 raise BagError(f'{path} holds {len(documents)} documents (---) that differ: keep one')
     except OSError as error:

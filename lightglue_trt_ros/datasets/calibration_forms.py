@@ -15,6 +15,7 @@ import numpy as np
 
 from ..core.cameras import FISHEYE, LEAST_BASELINE_M, MOST_BASELINE_M, POLYNOMIAL, Intrinsics, distortion_model, is_camera
 from ..core.types import Float64
+from .calibration_exports import as_chain
 
 INVERSE = 'inverse_brown_conrady'  # RealSense's: its coefficients undistort, and mostly are zero
 MODELS = {  # names of a camera's model in files, small letters, and the lens that they stand for; '' where another key names it
@@ -23,7 +24,7 @@ MODELS = {  # names of a camera's model in files, small letters, and the lens th
     'kannala_brandt4': 'equidistant', INVERSE: INVERSE}  # the last three are RealSense's
 SIZES = (('width', 'height'), ('image_width', 'image_height'), ('w', 'h'), ('cols', 'rows'), ('resolution',), ('image_size',),
          ('imagesize',))
-MATRICES = ('camera_matrix', 'k', 'cameramat', 'cameramatrix')
+MATRICES = ('camera_matrix', 'k', 'cameramat', 'cameramatrix', 'intrinsic_matrix', 'intrinsicmatrix', 'mtx')
 FOCALS = (('fx', 'fy', 'cx', 'cy'), ('fl_x', 'fl_y', 'cx', 'cy'), ('fx', 'fy', 'ppx', 'ppy'))
 MODEL_KEYS = ('distortion_model', 'distortion_type', 'distortion')
 COEFFICIENTS = ('distortion_coefficients', 'distortion_coeffs', 'distortion_coefs', 'dist_coeffs', 'dist_coefs', 'dist_coeff',
@@ -131,6 +132,7 @@ def described(values: Mapping[str, Any], read: Callable[[str], Mapping[str, Any]
 
     `read` gives what another file has, by the name that stands in this one.
     """
+    values = as_chain(values)
     fields = Fields(values)
     if 'relative_config_imucam' in fields:  # OpenVINS's estimator_config.yaml
         other = read(fields.text('relative_config_imucam'))
@@ -253,6 +255,8 @@ def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
     matrix, listed = fields.first(*MATRICES), fields.first('intrinsics')
     if matrix is not None:
         size, k = _size(fields, SIZES[1]), fields.numbers(matrix, 9)
+        if not any(k[2:6:3]) and all(k[6:8]):  # column by column, as Open3D, Record3D and MATLAB have it
+            k = [k[row + 3 * column] for row in range(3) for column in range(3)]
         if 'fx' in fields and fields.number('fx') != k[0]:
             raise ValueError(f'{fields.whole(matrix)} has the focal length {k[0]:g}, and fx is {fields.number("fx"):g}: remove one')
     elif listed is not None:

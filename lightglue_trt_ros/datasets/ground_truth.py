@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,14 +17,15 @@ from .bag import BagRecording
 from .bag_storage import deserialize
 from .image_folders import FolderRecording, euroc_ground_truth
 from .own_odometry import TF, Origin, OwnOdometry
-from .poses import KINDS, Poses, Trajectory, interpolated, kind_of, read_kitti, read_quaternions, read_stamps
+from .poses import KINDS, Poses, Trajectory, are_on_grid, interpolated, kind_of, read_kitti, read_quaternions, read_stamps
 from .sequence import POSE_STAMPED, POSE_TOPIC, Recording, Topic
 
 _ODOMETRY = ('nav_msgs/msg/Odometry', 'geometry_msgs/msg/PoseWithCovarianceStamped')
 _TRANSFORM = 'geometry_msgs/msg/TransformStamped'
 POSE_TYPES = (POSE_STAMPED, *_ODOMETRY, _TRANSFORM, TF)
 STATIC = '/tf_static'
-_NOT_READ = ('nav_msgs/msg/Path', 'geometry_msgs/msg/PoseArray', 'geometry_msgs/msg/PointStamped', 'sensor_msgs/msg/NavSatFix')
+PATH = 'nav_msgs/msg/Path'  # read where it is named: most are plans
+_NOT_READ = (PATH, 'geometry_msgs/msg/PoseArray', 'geometry_msgs/msg/PointStamped', 'sensor_msgs/msg/NavSatFix')
 GAP_PERIODS, GAP_LIMITS = 3, 10  # usual times between poses, and times `max_difference_s`: what is longer than both is a gap
 _STILL = 1e-3  # metres, and of the rotation matrix's entries
 _AS_IT_IS = "taken as the camera's own (--camera-in-body says otherwise)"
@@ -94,7 +96,7 @@ def poses_at(trajectory: Trajectory, stamps_ns: ArrayLike, max_difference_s: flo
     if np.isnan(result[:, 0, 0]).all():
         raise BagError(f'the ground truth does not overlap with the images: {trajectory.source or "it"} covers '
                        f'{_range(known.stamps_ns)}, the images {_range(stamps)}, and {max_difference_s:g} s between them are '
-                       'allowed (--max-time-difference)')
+                       'allowed (--max-time-difference): both need one clock')
     return result
 
 
@@ -125,7 +127,8 @@ def _kitti_stamps(recording: Recording, path: Path) -> Sequence[int]:
 
 def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, camera_in_body: Float64 | None,
                  on_note: Callable[[str], None]) -> Trajectory | None:
-    topics = [topic for topic in bag.topics if topic.type in POSE_TYPES and not topic.name.endswith(STATIC)]
+    kinds = POSE_TYPES if name is None else (*POSE_TYPES, PATH)
+    topics = [topic for topic in bag.topics if topic.type in kinds and not topic.name.endswith(STATIC)]
     listing, own_odometry = '; '.join(map(str, topics)) or 'none', OwnOdometry(bag)
     computed = [topic for topic in topics if name in (None, topic.name) and own_odometry.publishes(topic)]
     for topic in computed:
@@ -143,8 +146,8 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
             on_note(f'{bag.path} has {len(chosen)} topics of poses, none is taken as ground truth: name one (--truth-topic). '
                     f'{listing}')
         if not topics and (others := [topic for topic in bag.topics if topic.type in _NOT_READ and topic.count]) and not computed:
-            on_note(f'{"; ".join(map(str, others))}: not read as ground truth; poses are read from {", ".join(POSE_TYPES)}, or '
-                    'from a file (--truth)')
+            on_note(f'{"; ".join(map(str, others))}: not read as ground truth; poses are read from {", ".join(POSE_TYPES)}, from a '
+                    'Path that is named (--truth-topic), or from a file (--truth)')
         if len(chosen) != 1:
             return None
     else:
@@ -153,6 +156,8 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
             raise BagError(f'{bag.path} has no poses on {name}. Topics of poses: {listing}')
     try:
         tracks = measured[chosen[0].name] if chosen[0].name in measured else read_poses(bag, chosen[0], on_note)
+        if chosen[0].type == PATH and any(are_on_grid(track.rows) for track in tracks):
+            on_note(_computed(chosen[0].name, None))
         if name is not None and chosen[0].type == TF and child_frame is None:
             tracks = _measured(own_odometry, chosen[0], tracks, on_note)
         poses = _moving(tracks if child_frame is not None else _that_carry(bag, tracks, on_note), chosen[0], child_frame)
@@ -256,7 +261,8 @@ def read_poses(bag: BagRecording, topic: Topic, on_note: Callable[[str], None]) 
     tracks: dict[tuple[str, str], Poses] = {}
     bad, reason = 0, ''
     try:
-        for number, (_, raw) in enumerate(bag.storage.messages(topic), 1):
+        numbered = enumerate(bag.storage.messages(topic), 1)
+        for number, (_, raw) in deque(numbered, 1) if topic.type == PATH else numbered:  # a path grows: its last one is whole
             try:
                 message = deserialize(raw, topic.type, f'{bag.path}, message {number} of {topic.name}')
             except BagError as error:
@@ -298,9 +304,9 @@ def static_transform(edges: Iterable[Poses], target: str, source: str) -> Float6
 
 def _transforms(message: Any, kind: str) -> Iterator[tuple[Any, str, Any, Any]]:
     """(header, child frame, position, orientation) of each pose in a message."""
-    if kind == TF:
-        for each in message.transforms:
-            yield from _transforms(each, _TRANSFORM)
+    if kind in (TF, PATH):
+        for each in message.transforms if kind == TF else message.poses:
+            yield from _transforms(each, _TRANSFORM if kind == TF else POSE_STAMPED)
     elif kind == _TRANSFORM:
         yield message.header, message.child_frame_id, message.transform.translation, message.transform.rotation
     else:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,16 @@ from ..core.types import Float64
 from ..utils.errors import BagError
 from ..utils.files import text_of
 from .calibration_files import find_camera_in_body, load_baseline, load_intrinsics, rectifying
-from .poses import Trajectory, parse_nanoseconds, parse_stamp, read_kitti, read_list, read_quaternions, read_stamps
+from .poses import (
+    MAX_STAMP_NS,
+    Trajectory,
+    parse_nanoseconds,
+    parse_stamp,
+    read_kitti,
+    read_list,
+    read_quaternions,
+    read_stamps,
+)
 from .sequence import (
     DEPTH_TOPIC,
     IMAGE,
@@ -36,6 +46,8 @@ from .sequence import (
 SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.webp')
 GROUND_TRUTH = ('state_groundtruth_estimate0', 'mocap0')  # of EuRoC and of TUM-VI
 TUM_PER_METRE = 5000  # of a depth image: https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats
+_NAMED = re.compile(r'(?:.*[^0-9.])?([1-9][0-9]{9}(?:[0-9]{3}){0,3}(?:\.[0-9]+)?)(?:[^0-9.].*)?')  # by a stamp since 2001
+_TWO_NUMBERS = re.compile(r'(.*(?<![0-9])[1-9][0-9]{9})[_-]([0-9]{9}(?![0-9]).*)')  # seconds and nanoseconds
 _STAMP = re.compile(r'([0-9]+|.*[0-9]{9,})(\.[0-9]+\.\w+)')  # a file named by its stamp in seconds, also behind a word
 
 
@@ -44,6 +56,7 @@ class FolderRecording(Recording):
 
     kind = 'tum'  # of its ground truth: tum, kitti or euroc
     calibration = 'calib.yaml'
+    notes: tuple[str, ...] = ()
 
     def __init__(self, path: Path, image_topic: str, files: list[Path], stamps_ns: list[int]) -> None:
         self.path, self.image_topic, self.files, self.stamps_ns = path, image_topic, files, stamps_ns
@@ -64,6 +77,9 @@ class FolderRecording(Recording):
         """Iterate over (stamp in ns, image): gray (H, W) or BGR (H, W, 3) uint8, as the file is, by `bits`. Raises BagError."""
         for file, stamp in zip(self.files, self.stamps_ns, strict=True):
             yield stamp, self._read(file)
+
+    def _note_names(self) -> None:
+        self.notes = (f'the stamps of the images are the numbers in their names, as {self.files[0].name}',)
 
     def _load(self, file: Path) -> ImageRecord:
         return ImageRecord.from_samples(read_samples(file))
@@ -157,6 +173,7 @@ class DepthFolder(FolderRecording):
 class ImagesFolder(FolderRecording):
     """images/ next to timestamps.txt (seconds, a line per image in the order of names), groundtruth.txt (TUM), calib.yaml.
 
+    Images that are named by their stamps need no timestamps.txt.
     Of a rectified stereo pair images/ is the left one; images_right/ has the right images, calib_right.yaml also baseline_m.
     depth/ has a depth image per image: PNGs of 16 bits in millimetres, 0 where unknown.
     """
@@ -167,9 +184,13 @@ class ImagesFolder(FolderRecording):
 
     def __init__(self, path: Path, image_topic: str = IMAGE_TOPIC) -> None:
         files, stamps = _images_in(path / 'images', 'timestamps.txt'), path / 'timestamps.txt'
-        if not stamps.exists():
-            raise BagError(f'{stamps} does not exist: write one stamp per image into it, in seconds, in order of names')
-        super().__init__(path, image_topic, files, read_stamps(stamps))
+        named = [] if stamps.exists() else stamps_of_names(files)
+        if not named and not stamps.exists():
+            raise BagError(f'{stamps} does not exist: write one stamp per image into it, in seconds, in order of names; or name '
+                           'each image by its stamp, as 1403636579763555584.png')
+        super().__init__(path, image_topic, files, named or read_stamps(stamps))
+        if named:
+            self._note_names()
 
     @cached_property
     def right(self) -> FolderRecording | None:
@@ -275,7 +296,7 @@ class KittiFolder(FolderRecording):
 
 class EurocFolder(FolderRecording):
     """data.csv, data/ and sensor.yaml of mav0/cam0, with mav0/state_groundtruth_estimate0 or mav0/mocap0: a sequence
-    of EuRoC or TUM-VI.
+    of EuRoC or TUM-VI. Without data.csv the names of the images are their stamps.
 
     mav0/cam1 has the right images; T_BS in both sensor.yaml gives the pose between the cameras.
     """
@@ -286,15 +307,24 @@ class EurocFolder(FolderRecording):
     @staticmethod
     def find(path: Path) -> Path | None:
         places = [place for place in (path / 'mav0' / 'cam0', path / 'cam0', path) if (place / 'data').is_dir()]
-        whole = next((place for place in places if (place / 'data.csv').is_file()), None)
+        whole = next(filter(EurocFolder._says_stamps, places), None)
         named = next((place for place in places if place.name == 'cam0' or (place / 'sensor.yaml').is_file()), None)
         if whole is None and named is not None:
             raise BagError(f'{named / "data.csv"} is missing: it lists the stamp in nanoseconds and the file of each image in '
                            f'{named / "data"}, as "1403636579763555584,1403636579763555584.png"')
         return whole
 
+    @staticmethod
+    def _says_stamps(path: Path) -> bool:
+        """Whether a camera has data.csv, or images that are named by their stamps."""
+        return (path / 'data.csv').is_file() or bool(stamps_of_names(_files_in(path)))
+
     def __init__(self, path: Path, image_topic: str) -> None:
-        super().__init__(path, image_topic, *_listed(path, 'data.csv', path / 'data', parse_nanoseconds, ','))
+        if (path / 'data.csv').is_file():
+            super().__init__(path, image_topic, *_listed(path, 'data.csv', path / 'data', parse_nanoseconds, ','))
+        else:
+            super().__init__(path, image_topic, files := _files_in(path), stamps_of_names(files))
+            self._note_names()
 
     @cached_property
     def intrinsics(self) -> Intrinsics | None:
@@ -303,7 +333,7 @@ class EurocFolder(FolderRecording):
 
     @cached_property
     def right(self) -> FolderRecording | None:
-        if self.path.name != 'cam0' or not (self._right_path / 'data.csv').is_file():
+        if self.path.name != 'cam0' or not self._says_stamps(self._right_path):
             return None
         other = EurocFolder(self._right_path, RIGHT_TOPIC)
         camera = other.intrinsics
@@ -372,6 +402,27 @@ def _listed(home: Path, listing: str, folder: Path, parse: Callable[[str], int],
             raise BagError(f'{home / listing} names {name!r}, which is {file}, outside of {root}: '
                            'copy what belongs to the recording into its folder')
     return [folder / name for _, name in rows], [stamp for stamp, _ in rows]
+
+
+def stamps_of_names(files: Sequence[Path]) -> list[int]:
+    """The stamps by which images are named, in nanoseconds; empty unless all are, and ascend.
+
+    Seconds have ten digits before the point, milliseconds 13, microseconds 16, nanoseconds 19.
+    """
+    found = [_NAMED.fullmatch(_TWO_NUMBERS.sub(r'\1\2', file.stem)) for file in files]
+    numbers = [match[1] for match in found if match]
+    digits = {len(number.partition('.')[0]) for number in numbers}
+    if len(digits) != 1 or len(numbers) < len(files):
+        return []
+    unit_ns = 10**(19 - digits.pop())
+    stamps = [parse_stamp(number, unit_ns) if int(number[:10]) * 10**9 <= MAX_STAMP_NS else 0 for number in numbers]
+    return stamps if all(before < after for before, after in pairwise([0, *stamps])) else []
+
+
+def _files_in(path: Path) -> list[Path]:
+    """The images of data/, in the order of names; none where there is none."""
+    return sorted((file for file in (path / 'data').glob('*') if file.name.lower().endswith(SUFFIXES) and not is_hidden(file.name)),
+                  key=natural)
 
 
 def _images_in(folder: Path, stamps: str) -> list[Path]:

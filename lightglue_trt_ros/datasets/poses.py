@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -22,16 +23,21 @@ MAX_STAMP_NS = (2**31 - 1) * 10**9  # builtin_interfaces/Time holds seconds in a
 KINDS = ('tum', 'kitti', 'euroc')
 OFF_UNIT = 0.05  # of a quaternion's length: where columns have no names, more shows that these are others
 GRID = 2.0**-32  # of numbers in the poses that this package computes: a quarter of a nanometre
-_KITTI_VALUES, _TUM_VALUES = 12, 8
+_KITTI_VALUES, _TUM_VALUES, _MATRIX_VALUES = 12, 8, 16
 _LEAST_NS = 10**16  # a time of so many is in nanoseconds: as seconds it is beyond MAX_STAMP_NS
-_HEADING = re.compile(r'\W*(t\W|(?![0-9]).*(time|stamp))', re.IGNORECASE)  # a line of column names
+_HEADING = re.compile(r'\W*((t|secs?|id|index|frame\w*)\W|(?![0-9]).*(time|stamp))', re.IGNORECASE)  # a line of column names
+_CALENDAR = re.compile(r'(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.(\d*))?(?: ?Z| ?([+-]\d\d):?(\d\d))?')
+_COMMENT = re.compile(r'#|^\s*(?:%|//)')
 _NS = r'n(s|secs?|anosecs?|anoseconds)'
-_UNIT = rf'([_ ]?(s|secs?|seconds|{_NS}))?'  # of a time
+_US, _MS = r'([uµμ]s(ecs?)?|micros(ecs?|econds))', r'(ms(ecs?)?|millis(ecs?|econds))'
+_UNIT = rf'(_?(s|secs?|seconds|{_NS}|{_US}|{_MS}))?'  # of a time
+_IN_BRACKETS = re.compile(rf'\s*[\[(]\s*(s|secs?|seconds|{_NS}|{_US}|{_MS})\s*[\])]', re.IGNORECASE)
+_UNITS = {1: 'nanoseconds', 10**3: 'microseconds', 10**6: 'milliseconds', 10**9: 'seconds'}  # by their nanoseconds
 _POSITION = r'((.*\.)?(p|t|pos|position|translation)([_.].*)?[_.]?)?'  # names of columns, before x, y or z
-_ROTATION = r'(.*\.)?(q|quat|quaternion|rot|rotation|orientation)([_.].*)?[_.]?'
+_ROTATION = r'(.*\.)?(q|quat|quaternion|r|rot|rotation|o|orientation)([_.].*)?[_.]?'
 _COLUMNS = (rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}', *(_POSITION + axis for axis in 'xyz'),
             *(_ROTATION + axis for axis in 'xyzw'))
-_STAMPS = (r'(.*[._])?stamp[._]secs?', r'(.*[._])?stamp[._]n(ano)?secs?'), (r'(.*\.)?header[._]stamp',)  # of a message
+_STAMPS = (r'((.*[._])?stamp[._])?secs?', r'((.*[._])?stamp[._])?n(ano)?secs?'), (r'(.*\.)?header[._]stamp',)  # of a message
 
 T = TypeVar('T')
 
@@ -160,19 +166,27 @@ def poses_from(translations: ArrayLike, quaternions: ArrayLike) -> Float64:
     return poses
 
 
-def parse_stamp(text: str) -> int:
-    """Seconds in decimal notation to nanoseconds, exactly; a number too large for seconds is one of nanoseconds.
+def parse_stamp(text: str, unit_ns: int = 10**9) -> int:
+    """A time in units of `unit_ns`, seconds, in decimal notation to nanoseconds, exactly; one too large is in nanoseconds.
 
-    Raises ValueError when that is no stamp ROS can hold.
+    Also one by the calendar, 2011-09-26 13:02:25.964389445, which is UTC unless it names its zone. Raises ValueError when that
+    is no stamp ROS can hold.
     """
     try:
-        value = Decimal(text)
-        ns = int((value if value >= _LEAST_NS else value * 10**9).to_integral_value())
+        value = Decimal(text) if (calendar := _CALENDAR.fullmatch(text)) is None else _nanoseconds_of(*calendar.groups())
+        ns = int((value if value >= _LEAST_NS else value * unit_ns).to_integral_value())
     except (InvalidOperation, OverflowError, ValueError):
-        raise ValueError(f'{text!r} is not a number of seconds') from None
+        raise ValueError(f'{text!r} is not a number of {_UNITS[unit_ns]}') from None
     if not 0 <= ns <= MAX_STAMP_NS:
-        raise ValueError(f'{text!r} is not a time in seconds between 0 and {MAX_STAMP_NS // 10**9}, nor one in nanoseconds')
+        raise ValueError(f'{text!r} is not a time in {_UNITS[unit_ns]} between 0 and {MAX_STAMP_NS // unit_ns}, nor one in '
+                         'nanoseconds')
     return ns
+
+
+def _nanoseconds_of(time: str, fraction: str | None, hours: str | None, minutes: str | None) -> Decimal:
+    """Since 1970, of a time by the calendar and its zone. Raises ValueError."""
+    seconds = int(datetime.fromisoformat(f'{time}{hours or "+00"}:{minutes or "00"}').timestamp())
+    return Decimal(seconds * 10**9 + int((fraction or '').ljust(9, '0')[:9]))
 
 
 def kind_of(path: Path) -> str:
@@ -183,31 +197,31 @@ def kind_of(path: Path) -> str:
     number, line = lines[0]
     if _separator(lines):
         return 'euroc'
-    kinds = {_KITTI_VALUES: 'kitti', _TUM_VALUES: 'tum'}
+    kinds = {_KITTI_VALUES: 'kitti', _MATRIX_VALUES: 'kitti', _TUM_VALUES: 'tum'}
     with naming(path):
         named = _named_columns(headings, None, count := len(line.split()))
     if named is not None:
         return 'tum'
     if count not in kinds:
         raise BagError(f'{path}, line {number}: {count} values: poses are {_TUM_VALUES} a line (TUM: t tx ty tz qx qy qz qw), '
-                       f'{_KITTI_VALUES} (KITTI), or separated by commas (EuRoC)')
+                       f'{_KITTI_VALUES} (KITTI), {_MATRIX_VALUES} (4x4 matrices), or separated by commas (EuRoC)')
     return kinds[count]
 
 
 def read_quaternions(path: Path, kind: str) -> Trajectory:
-    """Read a file of poses with quaternions, in seconds or nanoseconds and metres; EuRoC's lines may have more values.
+    """Read a file of poses with quaternions, in metres and seconds or nanoseconds; EuRoC's lines may have more values.
 
     tum: `t tx ty tz qx qy qz qw`, world from camera, of the TUM RGB-D benchmark. euroc: `t,px,py,pz,qw,qx,qy,qz,...`, world from
-    body, of EuRoC's data.csv. Where a line above the values names the columns, it has the order. Lines whose pose is NaN, empty or
-    without a rotation, as trackers write them that see nothing, are left out if others have one. Raises BagError that names the
-    line.
+    body, of EuRoC's data.csv. Where a line above the values names the columns, it has the order, and the unit of time. Lines whose
+    pose is NaN, empty or without a rotation, as trackers write them that see nothing, are left out if others have one. Raises
+    BagError that names the line.
     """
     headings, lines = _read(path)
     separator = _separator(lines) or (',' if kind == 'euroc' else None)
     with naming(path):
         named = _named_columns(headings, separator, len(lines[0][1].split(separator)) if lines else 0)
     usual, order = {'tum': (_Columns([0], [1, 2, 3, 4, 5, 6, 7]), 't x y z qx qy qz qw'),
-                    'euroc': (_Columns([0], [1, 2, 3, 5, 6, 7, 4], True), 't,x,y,z,qw,qx,qy,qz, and t in nanoseconds')}[kind]
+                    'euroc': (_Columns([0], [1, 2, 3, 5, 6, 7, 4], 1), 't,x,y,z,qw,qx,qy,qz, and t in nanoseconds')}[kind]
     order = f'{order}, where no line above names the columns' if named is None else 'by the line that names the columns'
     columns = named or usual
     count = max(*columns.stamp, *columns.pose) + 1
@@ -246,12 +260,13 @@ class _Columns(NamedTuple):
 
     stamp: list[int]  # one column, or seconds and nanoseconds
     pose: list[int]  # x, y, z, qx, qy, qz, qw
-    in_ns: bool = False  # the one column of the stamp
+    unit_ns: int = 10**9  # of the one column of the stamp
 
     def stamp_of(self, words: Sequence[str]) -> int:
         """In nanoseconds. Raises ValueError."""
         first, *rest = (words[column] for column in self.stamp)
-        return (parse_nanoseconds if self.in_ns else parse_stamp)(first) + sum(map(parse_nanoseconds, rest))
+        return (parse_nanoseconds(first) if self.unit_ns == 1 else parse_stamp(first, self.unit_ns)) \
+            + sum(map(parse_nanoseconds, rest))
 
 
 def _named_columns(headings: Sequence[str], separator: str | None, count: int) -> _Columns | None:
@@ -261,16 +276,17 @@ def _named_columns(headings: Sequence[str], separator: str | None, count: int) -
     Raises ValueError where a line names `count` columns, as many as there are values, and not all of these.
     """
     for heading in reversed(headings):
-        words = re.sub(r'\[.*?\]|\(.*?\)', '', heading).split(separator)
-        names = [name.strip(' %"\'').lower().replace('/', '.') for name in words]
+        words = re.sub(r'\[.*?\]|\(.*?\)', '', _IN_BRACKETS.sub(r'_\1', heading)).split(separator)
+        names = [name.strip(' %"\'').lower().replace('/', '.').replace(' ', '_') for name in words]
         pose = _found(names, _COLUMNS[1:])
         stamps = [_found(names, forms) for forms in _STAMPS]
         own = [each for each in stamps if pose and each and names[pose[0]].startswith(names[each[0]].rpartition('header')[0])]
         if pose and (stamp := [*own, _found(names, _COLUMNS[:1])][0]):
-            return _Columns(stamp, pose, not own and re.match(rf'\W*\w*\W*{_NS}\b', heading) is not None)
-        if len(words) == count > 1 and _HEADING.match(heading):
-            raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, timestamp_ns), a position '
-                             '(x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
+            units = [unit for form, unit in ((_NS, 1), (_US, 10**3), (_MS, 10**6)) if re.search(f'{form}$', names[stamp[0]])]
+            return _Columns(stamp, pose, units[0] if units and not own else 10**9)
+        if len(words) == count > 1 and (pose or _HEADING.match(heading)):
+            raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, or timestamp_ms, _us or '
+                             '_ns), a position (x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
     return None
 
 
@@ -281,12 +297,14 @@ def _found(names: Sequence[str], forms: Sequence[str]) -> list[int]:
 
 
 def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
-    """Read lines of 12 numbers, the rows of a 3x4 matrix, world from camera, one line per stamp.
+    """Read lines of 12 numbers, the rows of a 3x4 matrix, world from camera, or of 16, those of a 4x4 one; one line per stamp.
 
     Raises BagError that names the line, or both counts.
     """
     def row(line: str) -> list[float]:
         values = [_number(word) for word in line.split()]
+        if values[_KITTI_VALUES:] == [0, 0, 0, 1]:
+            values = values[:_KITTI_VALUES]
         if len(values) != _KITTI_VALUES:
             raise ValueError(f'{len(values)} values where {_KITTI_VALUES} belong, a 3x4 matrix')
         r = np.asarray(values, np.float64).reshape(3, 4)[:, :3]
@@ -305,7 +323,15 @@ def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
 
 def read_stamps(path: Path) -> list[int]:
     """Read one stamp in seconds per line, as nanoseconds. Raises BagError that names the line."""
-    return _rows(path, parse_stamp)
+    def row(line: str) -> int:
+        try:
+            return parse_stamp(line)
+        except ValueError:
+            if len(line.replace(',', ' ').split()) < 2:
+                raise
+        raise ValueError(f'{line[:80]!r} is more than a number of seconds: leave one in each line, the stamp of an image')
+
+    return _rows(path, row)
 
 
 def read_list(path: Path, parse: Callable[[str], int], separator: str | None = None) -> list[tuple[int, str]]:
@@ -347,10 +373,10 @@ def _read(path: Path) -> tuple[list[str], list[tuple[int, str]]]:
         text = text_of(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BagError(f'cannot read {path}: {error}') from None
-    lines = [(number, values) for number, line in enumerate(text, 1) if (values := line.split('#')[0].strip())]
+    lines = [(number, values) for number, line in enumerate(text, 1) if (values := _COMMENT.split(line)[0].strip())]
     if lines and _HEADING.match(lines[0][1]):
         lines = lines[1:]
-    return [line.lstrip('# ') for line in text[:lines[0][0] - 1 if lines else 0]], lines
+    return [line.lstrip('#%/ ') for line in text[:lines[0][0] - 1 if lines else 0]], lines
 
 
 def _rows(path: Path, row: Callable[[str], T]) -> list[T]:

@@ -60,6 +60,28 @@ def opencv_matrix(name: str, matrix: list[list[float]]) -> str:
     return f'{name}: !!opencv-matrix\n   rows: 4\n   cols: 4\n   dt: f\n   data: {np.ravel(matrix).tolist()}\n'
 
 
+MAPLAB = ('label: rig\ncameras:\n- camera:\n    distortion:\n      parameters:\n        cols: 1\n        rows: 4\n'
+          f'        data: {RADTAN}\n      type: radial-tangential\n    image_height: 480\n    image_width: 640\n    intrinsics:\n'
+          '      cols: 1\n      rows: 4\n      data: [450.0, 451.0, 319.5, 239.5]\n    label: cam0\n    type: pinhole\n'
+          f'  T_B_C:\n    cols: 4\n    rows: 4\n    data: {np.ravel(BODY).tolist()}\n')
+OKVIS = (f'%YAML:1.0\ncameras:\n  - {{T_SC:\n    {np.ravel(BODY).tolist()},\n    image_dimension: [640, 480],\n'
+         f'    distortion_coefficients: {RADTAN},\n    distortion_type: radialtangential,\n    focal_length: [450.0, 451.0],\n'
+         '    principal_point: [319.5, 239.5]}\ncamera_params: {camera_rate: 20}\n')
+COLMAP = '# Camera list with one line of data per camera:\n#   CAMERA_ID, MODEL, WIDTH, HEIGHT, PARAMS[]\n1 {} 640 480 {}\n'
+
+
+def basalt(kind: str, lens: dict[str, float]) -> str:
+    camera = {'camera_type': kind, 'intrinsics': {'fx': 450.0, 'fy': 451.0, 'cx': 319.5, 'cy': 239.5, **lens}}
+    half = 0.5**0.5  # BODY rotates by a quarter about z
+    pose = {'px': 0.5, 'py': 0.25, 'pz': -0.125, 'qx': 0, 'qy': 0, 'qz': half, 'qw': half}
+    return json.dumps({'value0': {'T_imu_cam': [pose], 'intrinsics': [camera], 'resolution': [[640, 480]], 'vignette': []}})
+
+
+def luxonis(kind: int, d: list[float]) -> str:
+    camera = {'cameraType': kind, 'distortionCoeff': d, 'height': 480, 'width': 640, 'intrinsicMatrix': K, 'lensPosition': 0}
+    return json.dumps({'boardName': 'OAK', 'cameraData': [[2, camera]], 'version': 7})
+
+
 FLAT_LENS = 'k1: -0.28\nk2: 0.07\np1: 0.0002\np2: 0.00002\n'
 REALSENSE = json.dumps({'width': 640, 'height': 480, 'ppx': 319.5, 'ppy': 239.5, 'fx': 450.0, 'fy': 451.0,
                         'model': 'Inverse Brown Conrady', 'coeffs': [0.0, 0, 0, 0, 0]})
@@ -108,6 +130,13 @@ FORMS = {
     'OpenCV 5, one dimension': f'{OPENCV}D: !!opencv-nd-matrix\n   sizes: [ 4 ]\n   dt: d\n   data: {RADTAN}\n',
     'RealSense': REALSENSE.replace('Inverse Brown Conrady', 'distortion.brown_conrady').replace('[0.0, 0, 0, 0, 0]', str(RADTAN)),
     'byte order mark': f'\ufeff{OWN}dist: {RADTAN}\n',
+    'Open3D, column by column': json.dumps({'width': 640, 'height': 480, 'intrinsic_matrix': np.ravel(K, 'F').tolist(),
+                                            'dist': RADTAN}),
+    'Record3D': json.dumps({'w': 640, 'h': 480, 'K': np.ravel(K, 'F').tolist(), 'fps': 60, 'poses': [], 'dist': RADTAN}),
+    'OpenCV in Python': json.dumps({'ret': 0.4, 'mtx': K, 'dist': [RADTAN], 'image_size': [640, 480]}),
+    'COLMAP': COLMAP.format('OPENCV', '450 451 320 240 -0.28 0.07 0.0002 2e-05'),
+    'maplab, SVO': MAPLAB,
+    'OKVIS': OKVIS,
 }
 FISHEYES = {
     'own': f'{OWN}distortion: equidistant\ndist: {KB}\n',
@@ -116,6 +145,11 @@ FISHEYES = {
     'OpenCV': f'{OPENCV}fisheye_model: 1\ndistortion_coefficients: !!opencv-matrix\n   rows: 4\n   cols: 1\n   data: {KB}\n',
     'Kalibr': inside('cam0', f'{EUROC}distortion_model: equidistant\ndistortion_coeffs: {KB}\n'),
     'ORB-SLAM3': orbslam(kind='KannalaBrandt8', names='k1 k2 k3 k4', d=KB),
+    'COLMAP': COLMAP.format('OPENCV_FISHEYE', '450 451 320 240 ' + ' '.join(map(str, KB))),
+    'maplab, SVO': MAPLAB.replace('radial-tangential', 'equidistant').replace(str(RADTAN), str(KB)),
+    'OKVIS': OKVIS.replace('radialtangential', 'equidistant').replace(str(RADTAN), str(KB)),
+    'Basalt': basalt('kb4', dict(zip(('k1', 'k2', 'k3', 'k4'), KB, strict=True))),
+    'Luxonis': luxonis(1, KB),
 }
 WITHOUT = {
     'RealSense': REALSENSE,
@@ -124,6 +158,9 @@ WITHOUT = {
     'Kalibr': inside('cam0', f'{EUROC}distortion_model: none\ndistortion_coeffs: []\n'),
     'Kalibr without the key': inside('cam0', f'{EUROC}distortion_model: none\n'),
     'ORB-SLAM3': orbslam(kind='Rectified', names='', d=[]),
+    'COLMAP': COLMAP.format('PINHOLE', '450.0 451.0 320.0 240.0'),
+    'Basalt': basalt('pinhole', {}),
+    'Luxonis': luxonis(0, [0] * 14),
     'VINS': VINS.replace('-0.28', '0').replace('0.07', '0.0').replace('0.0002', '0').replace('2.0e-05', '0'),
 }
 
@@ -222,7 +259,11 @@ REFUSED = {
     'five intrinsics': (KALIBR.replace('[450.0,', '[0.9, 450.0,'), 'intrinsics has 5 values, not 4'),
     'seven values': (ROS.replace('0, 0, 1]', '0]'), 'camera_matrix has 7 values, not 9'),
     'no mapping': (VINS.replace('projection_parameters:\n', 'projection_parameters: 3\nother:\n'), 'projection_parameters: 3'),
-    'COLMAP': ('# Cameras\n1 OPENCV 640 480 450 451 319.5 239.5 0 0 0 0\n', "begins with '1 OPENCV 640 480.*forms that are"),
+    'COLMAP, other model': (COLMAP.format('FOV', '450 451 320 240 0.9'), 'cam1: camera_model: FOV, and only'),
+    'COLMAP, too few': (COLMAP.format('OPENCV', '450 451 320 240'), "begins with '1 OPENCV 640 480.*forms that are"),
+    'Basalt, ds': (basalt('ds', {'xi': -0.2, 'alpha': 0.5}), 'cam0: camera_model: ds, and only'),
+    'Open3D, an empty K': (json.dumps({'width': 640, 'height': 480, 'intrinsic_matrix': [0] * 9}), 'not calibrated'),
+    'cameras of another tool': (json.dumps({'cameras': [{'name': 'left'}]}), 'has no width, it has cameras'),
     'an INI file': ('[LEFT_CAM_HD]\nfx=700.0\nfy=700.0\n', 'is no YAML, JSON or XML .*forms that are read'),
     'XML that is cut off': ('<?xml version="1.0"?>\n<opencv_storage>\n<image_width>640</im', 'is no YAML, JSON or XML'),
     'nothing': ('# later\n', 'it is empty'),
@@ -315,10 +356,33 @@ NO_LENS = KALIBR.replace('pinhole', 'omni')  # a pose is read whatever the lens
     (VINS + EXTRINSIC, ''),
     (orbslam() + opencv_matrix('IMU.T_b_c1', BODY), ''),
     (orbslam('Camera') + opencv_matrix('Tbc', BODY), ''),
+    (MAPLAB, ''), (OKVIS, ':cam0'), (basalt('ds', {}), ''),
     (opencv_matrix('Tbc', BODY), '')])
 def test_pose_in_the_body_in_each_form(write, text: str, choice: str) -> None:
     path = Path(f'{write(text)}{choice}')
     np.testing.assert_allclose(load_camera_in_body(path), BODY, atol=1e-12)
+
+
+@pytest.mark.parametrize(('model', 'numbers', 'd'), [
+    ('SIMPLE_RADIAL', '450 320 240 -0.28', [-0.28, 0, 0, 0]), ('RADIAL', '450 320 240 -0.28 0.07', [-0.28, 0.07, 0, 0]),
+    ('RADIAL_FISHEYE', '450 320 240 0.1 0.2', [0.1, 0.2, 0, 0]),
+    ('FULL_OPENCV', '450 450 320 240 1 2 3 4 5 6 7 8', [1, 2, 3, 4, 5, 6, 7, 8])])
+def test_colmaps_models_have_opencvs_coefficients(write, model: str, numbers: str, d: list[float]) -> None:
+    path = write(COLMAP.format(model, numbers) + '7 PINHOLE 320 240 200 200 160 120\n', 'cameras.txt')
+    camera = load_intrinsics(Path(f'{path}:cam1'))
+    assert camera.k.tolist() == [[450, 0, 319.5], [0, 450, 239.5], [0, 0, 1]]  # its pixels begin at the corner
+    assert camera.d.tolist() == d
+    assert (distortion_model(camera) == 'equidistant') == ('FISHEYE' in model)
+    assert load_intrinsics(Path(f'{path}:cam7')).width == 320
+
+
+def test_rational_polynomials_of_basalt_and_luxonis(write) -> None:
+    d = [0.1, 0.2, 0.001, 0.002, 0.3, 0.4, 0.5, 0.6]
+    lens = dict(zip(('k1', 'k2', 'p1', 'p2', 'k3', 'k4', 'k5', 'k6'), d, strict=True))
+    for text in (basalt('pinhole-radtan8', lens), luxonis(0, [*d, 0, 0, 0, 0, 0, 0])):
+        camera = load_intrinsics(write(text))
+        assert camera.d[:8].tolist() == d
+        assert distortion_model(camera) == 'rational_polynomial'
 
 
 def test_pose_through_the_camera_before_it(write) -> None:
@@ -394,6 +458,29 @@ def test_chain_of_two_cameras_is_a_rig(write) -> None:
         np.testing.assert_allclose(first[:, 1], second[:, 1], atol=1e-6)
         depth = rig.baseline_m / (first[:, 0] - second[:, 0])
         np.testing.assert_allclose(depth, (points @ pair[0].rectification.T)[:, 2], rtol=1e-5)
+
+
+@pytest.mark.parametrize('names', ['K{} D{}', 'M{} D{}', 'cameraMatrix{} distCoeffs{}', 'camera_matrix_{} dist_coeffs_{}'])
+def test_pair_of_opencvs_stereo_calibration_is_a_rig(write, names: str) -> None:
+    def matrix(name: str, values: object, rows: int) -> str:
+        data = np.ravel(values).tolist()
+        return f'{name}: !!opencv-matrix\n   rows: {rows}\n   cols: {len(data) // rows}\n   dt: d\n   data: {data}\n'
+
+    (left, left_d), (right, right_d) = (names.format(number, number).split() for number in (1, 2))
+    text = '%YAML:1.0\n---\nimage_width: 640\nimage_height: 480\n' + ''.join(matrix(*each) for each in (
+        (left, K, 3), (left_d, RADTAN, 1), (right, [[440, 0, 320], [0, 441, 240], [0, 0, 1]], 3), (right_d, [0.0] * 4, 1),
+        ('R', np.eye(3), 3), ('T', [-0.11, 0, 0], 3), ('P1', np.eye(4)[:3], 3), ('Q', np.eye(4), 4)))
+    path = write(text)
+    pair = load_pair(path)
+    assert pair is not None
+    rig = StereoRig(*pair)
+    assert rig.baseline_m == pytest.approx(0.11)
+    assert (rig.left.k.tolist(), rig.left.d.tolist(), rig.right.k[0, 0]) == (K, RADTAN, 440)
+    assert load_intrinsics(Path(f'{path}:cam1')).k[1, 1] == 441
+    with pytest.raises(BagError, match=r'110 m, .*give it in metres, not in millimetres'):
+        load_pair(write(text.replace('-0.11', '-110.0')))
+    with pytest.raises(BagError, match='has no fx, it has image_width'):
+        load_intrinsics(write(text.replace('data: [-0.11', 'other: [-0.11')))
 
 
 def test_configuration_of_vins_names_the_files_of_its_cameras(write) -> None:

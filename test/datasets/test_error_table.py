@@ -395,6 +395,8 @@ FOLDERS: dict[str, tuple[Callable[[Path], Any], str]] = {
                   r'timestamps.txt does not exist: write one stamp per image into it, in seconds, in order of names'),
     'stamp of words': (lambda at: open_recording(folder(at / 'f', stamps='1\nx\n')),
         r"timestamps.txt, line 2: 'x' is not a number of sec"),
+    'stamp and file': (lambda at: open_recording(folder(at / 'f', stamps='1.5 0.png\n1.6 1.png\n')),
+        r"timestamps.txt, line 1: '1.5 0.png' is more than a number of seconds: leave one in each line, the stamp of an image"),
     'stamp in microseconds': (lambda at: open_recording(folder(at / 'f', stamps='1\n1403636579763555\n')),
                               r"line 2: '1403636579763555' is not a time in seconds between 0 and 2147483647, nor one in nano"),
     'list of nothing': (lambda at: open_recording(file(at / 'f' / 'rgb.txt', '# none\n').parent),

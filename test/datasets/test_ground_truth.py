@@ -217,11 +217,12 @@ def test_files(tmp_path: Path) -> None:
     rows = [(SECOND * (k + 1), *each[:3, 3], q[k, 3], *q[k, :3], 0.1) for k, each in enumerate(camera_poses())]
     texts = {'tum': tum(camera_poses()),
              'kitti': ''.join(' '.join(f'{value:.12e}' for value in each[:3].reshape(-1)) + '\n' for each in camera_poses()),
+             'kitti of 4x4': ''.join(' '.join(f'{value:.12e}' for value in each.reshape(-1)) + '\n' for each in camera_poses()),
              'euroc': '#t, p, q\n' + ''.join(','.join(map(str, row)) + '\n' for row in rows)}
     for name, text in texts.items():
         path = tmp_path / f'{name}.txt'
         path.write_text(text)
-        for kind in (None, name):
+        for kind in (None, name.split()[0]):
             truth = load_ground_truth(recording, file=path, kind=kind)
             assert truth is not None
             assert truth.stamps_ns.tolist() == [SECOND * (k + 1) for k in range(COUNT)]  # KITTI's are the recording's
@@ -276,7 +277,26 @@ def test_poses_that_are_not_read_are_named(tmp_path: Path) -> None:
     bag, notes = Bag(tmp_path / 'bag'), list[str]()
     bag.add('/slam/path', 'nav_msgs/msg/Path', (SECOND, new('nav_msgs/msg/Path', header(SECOND, 'map'), [])))
     assert load_ground_truth(bag.open(), on_note=notes.append) is None
-    assert re.search(r'/slam/path .*not read as ground truth; poses are read from .*PoseStamped.*--truth', notes[0])
+    assert re.search(r'/slam/path .*not read as ground truth; poses are read from .*PoseStamped.*a Path that is named', notes[0])
+
+
+def test_path_that_is_named_has_the_poses_of_its_last_message(tmp_path: Path) -> None:
+    bag, poses = Bag(tmp_path / 'bag'), camera_poses()
+    stamped = [pose_message(POSE, SECOND * (k + 1), 'map', '', each) for k, each in enumerate(poses)]
+    bag.add('/gt/path', 'nav_msgs/msg/Path', *((SECOND * (k + 1), new('nav_msgs/msg/Path', header(SECOND * (k + 1), 'map'),
+                                                                     stamped[:k + 1])) for k in range(COUNT)))
+    notes = list[str]()
+    truth = load_ground_truth(bag.open(), topic='/gt/path', on_note=notes.append)
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == [SECOND * (k + 1) for k in range(COUNT)]
+    assert np.abs(truth.poses - poses).max() < 1e-9
+    assert notes == []
+    own = pose_message(POSE, SECOND, 'odom', '', np.eye(4))
+    own.pose.position.x = 1 / 3 // 2.0**-32 * 2.0**-32
+    bag.path = tmp_path / 'own'
+    bag.add('/path', 'nav_msgs/msg/Path', (SECOND, new('nav_msgs/msg/Path', header(SECOND, 'odom'), [own])))
+    assert load_ground_truth(bag.open(), topic='/path', on_note=notes.append) is not None
+    assert notes[0].startswith('/path is the odometry of this package, computed from images of this recording')
 
 
 @pytest.mark.parametrize('heading', [
@@ -300,7 +320,7 @@ def test_columns_are_read_by_their_names(tmp_path: Path, heading: str, unit: int
         if re.search('seq|^$|linear|v_|^vx', name.strip()):
             return '7'
         if last not in 'wxyz':
-            return '1403636579.763555584' if unit and 'ns' not in heading else '1403636579763555584'
+            return '1403636579.763555584' if unit and not re.search('ns|nano', heading) else '1403636579763555584'
         return str(pose[('q' if re.search('q|orient', name) else '') + last])
 
     path = tmp_path / 'poses.txt'
@@ -308,6 +328,21 @@ def test_columns_are_read_by_their_names(tmp_path: Path, heading: str, unit: int
     truth = read_quaternions(path, kind_of(path))
     assert truth.stamps_ns.tolist() == [1403636579763555584]
     np.testing.assert_allclose(truth.poses[0], [[0.28, -0.96, 0, 1], [0.96, 0.28, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]], atol=1e-12)
+
+
+@pytest.mark.parametrize(('heading', 'time'), [
+    ('Time (ms),Position X,Position Y,Position Z,Rotation X,Rotation Y,Rotation Z,Rotation W', '1250.5'),
+    ('frame,timestamp_ms,tx,ty,tz,rx,ry,rz,rw', '1250.5'), ('#timestamp [us],x,y,z,qx,qy,qz,qw', '1250500'),
+    ('time_usec,x,y,z,qx,qy,qz,qw', '1250500'), ('t[ms] x y z qx qy qz qw', '1250.5'),
+    ('Timestamp(ns),Tx,Ty,Tz,Ox,Oy,Oz,Ow', '1250500000'), ('seq,time_ns,x,y,z,qx,qy,qz,qw', '1250500000'),
+    ('Time (Seconds),Pos X,Pos Y,Pos Z,Rot X,Rot Y,Rot Z,Rot W', '1.2505')])
+def test_unit_of_time_that_the_column_names_counts(tmp_path: Path, heading: str, time: str) -> None:
+    path, separator = tmp_path / 'poses.csv', ',' if ',' in heading else ' '
+    before = ['7'] * heading.startswith(('frame', 'seq'))
+    path.write_text(f'{heading}\n{separator.join([*before, time, "1", "2", "3", "0", "0", "0.6", "0.8"])}\n')
+    truth = read_quaternions(path, kind_of(path))
+    assert truth.stamps_ns.tolist() == [1_250_500_000]
+    np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
 
 
 @pytest.mark.parametrize(('names', 'times'), [
@@ -322,6 +357,18 @@ def test_stamp_in_the_header_of_poses_comes_before_other_times(tmp_path: Path, n
     path = tmp_path / 'poses.csv'
     path.write_text(f'{",".join([before, *pose])}\n{times}1,2,3,0,0,0.6,0.8\n')
     assert read_quaternions(path, kind_of(path)).stamps_ns.tolist() == [1403636579763555584]
+
+
+@pytest.mark.parametrize('heading', [
+    '#sec,nsec,x,y,z,qx,qy,qz,qw', 'sec,nsec,x,y,z,qx,qy,qz,qw', '# counter, sec, nsec, x, y, z, qx, qy, qz, qw',
+    '% written by MATLAB\n% secs nsecs x y z qx qy qz qw', '// by a tracker\n// secs nsecs x y z qx qy qz qw'])
+def test_seconds_and_nanoseconds_in_two_columns_are_one_time(tmp_path: Path, heading: str) -> None:
+    path, separator = tmp_path / 'poses.csv', ',' if ',' in heading else ' '
+    values = ['7'] * ('counter' in heading) + ['1403636579', '763555584', '1', '2', '3', '0', '0', '0.6', '0.8']
+    path.write_text(f'{heading}\n{separator.join(values)}\n')
+    truth = read_quaternions(path, kind_of(path))
+    assert truth.stamps_ns.tolist() == [1403636579763555584]
+    np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
 
 
 @pytest.mark.parametrize('encoding', ['utf-8-sig', 'utf-16', 'latin-1'])
@@ -351,11 +398,15 @@ def test_lines_of_a_tracker_that_saw_nothing_are_left_out(tmp_path: Path, lost: 
     ('1403636579.7,0,0,0,0,0,0,1\n', None, 'not a number of nanoseconds .t,x,y,z,qw,qx,qy,qz, and t in nano.*no line above names'),
     ('timestamp,x,y,z,qx,qy,qz,qw\n1.5,0,0,0\n', None, '4 values where 8 belong .by the line that names the columns'),
     ('1 2 3\n', None, 'line 1: 3 values: poses are 8 a line'), ('', None, 'holds no pose'), ('# x\n', 'tum', 'no pose'),
-    ('1 2 3\n', 'kitti', '3 values where 12'), ('2 0 0 0 0 1 0 0 0 0 1 0\n', None, 'no rotation'), ('# x\n', 'kitti', 'no pose'),
+    ('1 2 3\n', 'kitti', '3 values where 12'), ('1 0 0 0 0 1 0 0 0 0 1 0 1 2 3 1\n', None, '16 values where 12 belong'),
+    ('2 0 0 0 0 1 0 0 0 0 1 0\n', None, 'no rotation'), ('# x\n', 'kitti', 'no pose'),
     ('1 0 0 0 0 1 0 0 0 0 1 0\n', None, '1 poses for 8 stamps'), ('1,2,3\n', None, 'line 1: 3 values where 8'),
     ('timestamp,x,y,z,roll,pitch,yaw,v\n1403636579763555584,0,0,0,0.1,0.2,0.3,1\n', None, 'columns are timestamp,x,.*a quaternion'),
     ('# time x y z roll pitch yaw v\n1.5 0 0 0 0.1 0.2 0.3 1\n', None, 'its columns are time x y z roll pitch yaw v: '),
-    ('timestamp_us,x,y,z,qx,qy,qz,qw\n1403636579763555,0,0,0,0,0,0,1\n', None, 'timestamp_us,.*in seconds, timestamp_ns'),
+    ('timestamp_min,x,y,z,qx,qy,qz,qw\n23393942,0,0,0,0,0,0,1\n', None, 'timestamp_min,.*in seconds, or timestamp_ms, _us or _ns'),
+    ('#frame_id, t_x,t_y,t_z,r_x,r_y,r_z,r_w,v\n1403636579763555584,1,2,3,0,0,0.6,0.8,1\n', None, 'are frame_id, .*: a time'),
+    ('frame tx ty tz qx qy qz qw\n0 1 2 3 0 0 0 1\n', None, 'columns are frame tx ty .*: a time'),
+    ('timestamp_ms,x,y,z,qx,qy,qz,qw\nnow,0,0,0,0,0,0,1\n', None, 'line 2: .now. is not a number of milliseconds'),
     ('1403636579763555584,1,0,0,8,0,1,0,9,0,0,1,7\n', None, r'quaternion .0.0, 1.0, 0.0, 8.0. has length 8.06, not 1: name the'),
     ('1.5 0 0 0 0.1 0.2 0.3 1.5\n', None, 'line 1: the quaternion .* has length 1.55, not 1.*qw, where no line'),
     ('now,0,0,0,1,0,0,0\n', None, 'line 1: .*now'), ('1 0 0 0 0 0 0 1\n', 'gps', "kind 'gps'"), ('-1,0,0,0,1,0,0,0\n', None, '-1')])

@@ -160,13 +160,47 @@ def test_stamps_in_nanoseconds_are_read_as_such(tmp_path: Path) -> None:
         assert [frame.stamp_ns for frame in open_recording(tmp_path).frames()] == [START_NS, START_NS + 1]
 
 
+@pytest.mark.parametrize('form', [
+    '{ns}', 'left_{ns}', '{ns}_left', '{s}', 'frame-{s}', '_Color_{ms}', '{us}', '{sec}_{nsec:09d}', 'cam0_{sec}-{nsec:09d}'])
+def test_images_named_by_their_stamps_need_no_list(tmp_path: Path, form: str) -> None:
+    stamps = [START_NS - START_NS % 1000 + 400_000_000 * number for number in range(COUNT)]
+    names = [form.format(ns=ns, us=ns // 1000, s=f'{ns // 10**9}.{ns % 10**9 // 1000:06d}', sec=ns // 10**9, nsec=ns % 10**9,
+                         ms=f'{ns // 10**6}.{ns % 10**6 // 1000:03d}') + '.png' for ns in stamps]
+    write_images(tmp_path / 'own' / 'images', names)
+    write_images(tmp_path / 'euroc' / 'mav0' / 'cam0' / 'data', names)
+    write_images(tmp_path / 'euroc' / 'mav0' / 'cam1' / 'data', names)
+    for recording in (open_recording(tmp_path / 'own'), open_recording(tmp_path / 'euroc')):
+        assert [frame.stamp_ns for frame in recording.frames()] == stamps
+        assert recording.notes == (f'the stamps of the images are the numbers in their names, as {names[0]}',)
+    assert recording.right is not None
+    assert [frame.stamp_ns for frame in recording.right.frames()] == stamps
+
+
+@pytest.mark.parametrize('names', [
+    ['0000000001', '0000000002'], ['20230615143022', '20230615143023'], ['IMG_20230615_143022', 'IMG_20230615_143023'],
+    ['1403636579', 'a'], ['a_1403636579', 'b_1403636579'], ['9403636579', '9403636580'], ['1403636579', '1403636579763']])
+def test_other_numbers_in_names_of_images_are_no_stamps(tmp_path: Path, names: list[str]) -> None:
+    write_images(tmp_path / 'images', [f'{name}.png' for name in names])
+    with pytest.raises(BagError, match=r'timestamps\.txt does not exist: .* name each image by its stamp'):
+        open_recording(tmp_path)
+
+
+def test_image_folder_with_a_metadata_file_of_its_own_is_no_bag(tmp_path: Path) -> None:
+    write_images(tmp_path / 'images', [f'{START_NS + number}.png' for number in range(3)])
+    (tmp_path / 'metadata.yaml').write_text('name: garden\nlicense: CC BY 4.0\n')
+    assert len(open_recording(tmp_path)) == 3
+
+
 @pytest.mark.parametrize(('names', 'opened', 'advice'), [
     (['own/images/0.png', 'own/timestamps.txt'], 'own/images', r'Name \S+/own$'),
     (['mav0/cam0/data/1.png', 'mav0/cam0/data.csv'], 'mav0/cam0/data', r'Name \S+/cam0$'),
     (['flight/IMG_1.JPG'], 'flight', 'Move the images into images/, and write the stamp of each'),
     (['flight/left.MP4', 'flight/notes.txt'], 'flight', r'ffmpeg -i \S+/flight/left.MP4 images/%06d.png.*timestamps.txt'),
+    (['flight.bag.active'], 'flight.bag.active', 'recorder of ROS 1 died: rosbag reindex it, and convert'),
     (['left.avi'], 'left.avi', r'no rosbag2 file .*ffmpeg -i \S+/left.avi images/%06d.png'),
-    (['color/0.jpg', 'pose/0.txt'], '.', 'it holds color, pose$')])
+    (['image_02/data/1.png', 'image_03/data/1.png', 'oxts/data/1.txt'], '.', 'in image_02/data, image_03/data: copy one of these'),
+    (['color/0.jpg', 'depth/0.png', 'pose/0.txt'], '.', r'color, depth, pose\. It has images in color, depth: .*timestamps\.txt'),
+    (['pose/0.txt'], '.', 'it holds pose$')])
 def test_other_folders_are_refused_with_what_to_do(tmp_path: Path, names: list[str], opened: str, advice: str) -> None:
     for name in names:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -227,6 +261,8 @@ def test_layouts_that_lack_something(tmp_path: Path) -> None:
     euroc = make_euroc(tmp_path / 'euroc')
     listing = euroc / 'mav0' / 'cam0' / 'data.csv'
     listing.unlink()
+    first = min(listing.with_name('data').iterdir())
+    first.rename(first.with_name('first.png'))
     for place in (euroc, euroc / 'mav0', euroc / 'mav0' / 'cam0'):
         with pytest.raises(BagError, match=f'{listing} is missing'):
             open_recording(place)

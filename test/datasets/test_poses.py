@@ -16,6 +16,7 @@ from lightglue_trt_ros.datasets.poses import (
     poses_from,
     quaternions_from_rotations,
     read_quaternions,
+    read_stamps,
 )
 from lightglue_trt_ros.utils.errors import BagError
 
@@ -64,3 +65,20 @@ def test_poses_between_two_lie_on_the_shortest_arc() -> None:
 @given(st.integers(0, 2**31 - 2), st.integers(0, 10**9 - 1))
 def test_stamps_are_exact(seconds: int, nanoseconds: int) -> None:
     assert parse_stamp(f'{seconds}.{nanoseconds:09d}') == seconds * 10**9 + nanoseconds
+
+
+@pytest.mark.parametrize(('text', 'nanoseconds'), [
+    ('2011-09-26 13:02:25.964389445', 964389445), ('2011-09-26T13:02:25', 0), ('2011-09-26T15:02:25.5+02:00', 500_000_000),
+    ('2011-09-26 13:02:25.964389Z', 964389000), ('2011-09-26 09:32:25.25 -0330', 250_000_000)])
+def test_times_by_the_calendar_are_stamps(tmp_path: Path, text: str, nanoseconds: int) -> None:
+    assert parse_stamp(text) == 1317042145 * 10**9 + nanoseconds
+    (tmp_path / 'timestamps.txt').write_text(f'{text}\n{text}\n')
+    assert read_stamps(tmp_path / 'timestamps.txt') == [parse_stamp(text)] * 2
+    (tmp_path / 'poses.csv').write_text(f'timestamp,x,y,z,qx,qy,qz,qw\n{text},1,2,3,0,0,0,1\n')
+    assert read_quaternions(tmp_path / 'poses.csv', 'euroc').stamps_ns.tolist() == [parse_stamp(text)]
+
+
+@pytest.mark.parametrize('text', ['2011-13-26 13:02:25', '2011-09-26', '1969-12-31 23:59:59'])
+def test_other_times_by_the_calendar_are_refused(text: str) -> None:
+    with pytest.raises(ValueError, match=r'is not a (number of|time in) seconds'):
+        parse_stamp(text)

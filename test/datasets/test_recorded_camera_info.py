@@ -166,6 +166,24 @@ def test_camera_info_below_its_images_is_found_among_others(tmp_path: Path, imag
     assert note == ''
 
 
+@pytest.mark.parametrize(('model', 'expected'), [
+    ('Inverse Brown Conrady', None), ('None', None), ('Brown Conrady', 'plumb_bob')])
+def test_recording_of_realsenses_viewer_has_its_camera(tmp_path: Path, model: str, expected: str | None) -> None:
+    device, depth = '/device_0/sensor_1/Color_0', '/device_0/sensor_0/Depth_0'
+    d = (0.1, -0.2, 0.001, 0, 0) if expected else (0.0,) * 5
+    bag = camera_bag(tmp_path / 'bag', {
+        f'{device}/image/data': Images(frame_id='0'), f'{device}/info/camera_info': [Info(d=d, model=model, frame_id='')],
+        f'{depth}/image/data': Images([gray(0).astype(np.uint16)] * 3, frame_id='0'),
+        f'{depth}/info/camera_info': [Info(K * [[2], [2], [1]], model=model, frame_id='')]})
+    recording = open_recording(bag)
+    assert recording.image_topic == f'{device}/image/data'
+    camera = recording.intrinsics
+    assert camera is not None
+    assert np.array_equal(camera.k, K)
+    assert distortion_model(camera) == expected
+    assert recording.calibration_note == ''
+
+
 @pytest.mark.parametrize('png', [False, True])
 def test_binning_gives_the_camera_of_the_images(tmp_path: Path, png: bool) -> None:
     small = Images([gray(number, HEIGHT // 2, WIDTH // 2) for number in range(3)], png=png)

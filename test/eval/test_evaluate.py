@@ -311,6 +311,13 @@ def test_images_without_stamps_are_named() -> None:
         Timeline.of([Frame(0, number, dict, number=number) for number in range(4)], 1.0)
 
 
+@pytest.mark.parametrize(('period_ns', 'noted'), [
+    (33 * 10**9, '33 s'), (33_000_000 * 10**9, '3.3e+07 s'), (33_000, '3.3e-05 s'), (33_000_000, ''), (5 * 10**9, '')])
+def test_stamps_in_another_unit_are_noted(period_ns: int, noted: str) -> None:
+    timeline = Timeline.of([Frame(period_ns * number, number, dict, number=number) for number in range(4)], 1.0)
+    assert [note.partition(' apart')[0] for note in timeline.notes] == [f'the images are {noted}'] * bool(noted)
+
+
 def test_backward_pairs_are_spread_over_the_recording() -> None:
     chosen = World(200, {100: 5 * 10**9}).timeline().pairs(BACKWARD_PAIRS)
     assert len(chosen) == BACKWARD_PAIRS

@@ -82,6 +82,15 @@ def test_pose_in_the_body_moves_the_ground_truth_or_is_refused(tmp_path: Path, f
             scene_of(bag, camera_in_body=Path(choice))
 
 
+@pytest.mark.parametrize('unit', [1, 1000])
+def test_ground_truth_in_millimetres_is_noted(tmp_path: Path, unit: int) -> None:
+    bag, truth = make_bag(tmp_path / 'bag', 3), tmp_path / 'poses.txt'
+    stamps = [frame.stamp_ns / 1e9 for frame in open_recording(bag).frames()]
+    truth.write_text(''.join(f'{stamp:.3f} {0.5 * stamp * unit % (1000 * unit):.3f} 0 0 0 0 0 1\n' for stamp in stamps))
+    noted = [note for note in scene_of(bag, truth=truth)[1] if 'the ground truth moves at 500 m/s' in note]
+    assert len(noted) == (unit == 1000)
+
+
 def test_chain_of_two_cameras_calibrates_a_pair(tmp_path: Path, file: Path) -> None:
     """cam0 is the left camera, cam1 the right one; without --stereo one has to be chosen."""
     images = [(1_700_000_000 * 10**9 + number * 10**8, np.full((HEIGHT, WIDTH), number, np.uint8)) for number in range(3)]

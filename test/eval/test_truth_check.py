@@ -24,9 +24,9 @@ HZ, COUNT = 10, 120
 BODY = pose([1.2, -1.2, 1.2], [0.1, 0, 0.3])  # camera from body
 
 
-def path(late_s: float = 0.0) -> np.ndarray:
+def path(late_s: float = 0.0, count: int = COUNT) -> np.ndarray:
     """Poses (N, 4, 4) of a camera in a hand."""
-    times = np.arange(COUNT) / HZ - late_s
+    times = np.arange(count) / HZ - late_s
     turns = np.stack([0.4 * np.sin(1.7 * times), 0.6 * np.sin(1.1 * times + 1), 0.3 * np.sin(2.3 * times + 2)], axis=1)
     return np.stack([pose(turn, [np.sin(time), 0, time / 4]) for turn, time in zip(turns, times, strict=True)])
 
@@ -55,13 +55,17 @@ def doubts(true: np.ndarray | None, seen: np.ndarray) -> list[str]:
     return check.doubts
 
 
+MIRROR = np.diag([1.0, -1, 1, 1])
+
+
 def with_gap(poses: np.ndarray) -> np.ndarray:
     return np.where(np.isin(np.arange(len(poses)), range(40, 60))[:, None, None], np.nan, poses)
 
 
 @pytest.mark.parametrize(('mistake', 'reason'), [
-    (lambda poses: poses @ BODY, r'other axes than the camera: say where .*--camera-in-body\)$'),
-    (lambda poses: with_gap(poses @ BODY), r'other axes than the camera: say where .*--camera-in-body\)$'),
+    (lambda poses: poses @ BODY, r'other axes than the camera: say where .*--camera-in-body.*, and mirror axes .*left-handed.*$'),
+    (lambda poses: with_gap(poses @ BODY), r'other axes than the camera: say where .*--camera-in-body.*$'),
+    (lambda poses: MIRROR @ poses @ MIRROR, r'other axes .* mirror axes that are left-handed, as those of Unity and CARLA are$'),
     (np.linalg.inv, 'only by 0.3[0-9] if its poses are camera from world: invert them$'),
     (lambda poses: reordered(poses, [3, 0, 1, 2]), 'if its quaternions are w, x, y, z: name its columns$'),
     (lambda poses: reordered(poses, [1, 2, 3, 0]), 'if its quaternions are x, y, z, w: name its columns$'),
@@ -70,6 +74,15 @@ def with_gap(poses: np.ndarray) -> np.ndarray:
 def test_usual_mistake_in_a_ground_truth_is_named(mistake: Callable[[np.ndarray], np.ndarray], reason: str) -> None:
     found, = doubts(mistake(path()), disturbed(path()))
     assert re.fullmatch(rf'the ground truth does not rotate as the images do.*{reason}', found), found
+
+
+@pytest.mark.parametrize(('late_s', 'reason'), [
+    (18.0, '18.00 s too late: correct its clock; GPS and TAI are 18 and 37 s ahead of UTC'), (-17.8, '17.80 s too early: '),
+    (38.4, '38.40 s too late: '), (10.0, '')])
+def test_clock_without_leap_seconds_is_named(late_s: float, reason: str) -> None:
+    found = doubts(path(late_s, 900), disturbed(path(count=900)))
+    assert bool(found) == bool(reason)
+    assert all(f'if its stamps are about {reason}' in line for line in found)
 
 
 @pytest.mark.parametrize('true', [path(), with_gap(path()), path(0.01), path()[::-1], np.full((COUNT, 4, 4), np.nan), None])
