@@ -32,6 +32,8 @@ OFTEN = 3  # resets that are reported
 SHARED_BYTES = 512 << 10  # Fast DDS's default segment
 PROVEN = 10  # messages that came without a loss: their size is no reason for a silence
 WARN = DiagnosticStatus.WARN
+PACKETS = {'sensor_msgs/msg/CompressedImage', 'theora_image_transport/msg/Packet', 'ffmpeg_image_transport_msgs/msg/FFMPEGPacket',
+           'foxglove_msgs/msg/CompressedVideo'}  # of image_transport's plugins
 LOST = 'where they are published, large images need config/fastdds_large_images.xml, other networks a better link'
 
 
@@ -129,20 +131,24 @@ def silent(node: Node, statistics: FrameStatistics, wanted: Wanted, *others: Wan
 
 
 def why_silent(node: Node, wanted: Wanted, *others: Wanted) -> str:
-    """Why a subscription gets no image, for people: no publisher, other transport or topic, QoS that does not fit, large images."""
+    """Why a subscription gets no image, for people: no publisher, another type, topic or transport, QoS, or large images."""
     subscription = wanted.subscription
     publishers = node.get_publishers_info_by_topic(subscription.topic_name)
     best_effort = [info.node_name for info in publishers if info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT]
     if best_effort and subscription.qos_profile.reliability == ReliabilityPolicy.RELIABLE:
         return (f'{", ".join(best_effort)} publishes best effort, which a reliable subscription never receives; '
                 'set qos_reliability, or the qos_overrides of this topic, to best_effort')
-    if publishers:
-        return f'{len(publishers)} publisher(s) there, but no image arrives: {_why_lost(node, wanted, others)}'
-    is_raw = subscription.msg_type is not CompressedImage
-    raw_topic = subscription.topic_name if is_raw else subscription.topic_name.removesuffix(f'/{wanted.compressed}')
+    topic, kinds = subscription.topic_name, sorted({info.topic_type for info in publishers})
+    is_raw, suffix = subscription.msg_type is not CompressedImage, f'/{wanted.compressed}'
     now, instead = (('raw', 'sensor_msgs/msg/Image'), (wanted.compressed, 'sensor_msgs/msg/CompressedImage'))[::1 if is_raw else -1]
-    twin = f'{raw_topic}/{wanted.compressed}' if is_raw else raw_topic
+    if now[1] in kinds:
+        return f'{len(publishers)} publisher(s) there, but no image arrives: {_why_lost(node, wanted, others)}'
+    raw_topic = topic if is_raw else topic.removesuffix(suffix)
+    twin, given = f'{topic}{suffix}' if is_raw else raw_topic, raw_topic.removesuffix(suffix)
+    as_given = f'give {given}, as the node appends {suffix}' if given != raw_topic else ''
     remedy = f'set {wanted.setting} to {instead[0]}'
+    if instead[1] in kinds:
+        return f'{instead[1]} comes there: {remedy}, and {as_given or (f"remap {twin} to it" if is_raw else f"give {topic}")}'
     own, taken = node.get_fully_qualified_name() + '/', {each.topic_name for each in node.subscriptions}
     published = {name: types for name, types in node.get_topic_names_and_types()
                  if node.count_publishers(name) and not name.startswith(own) and name not in taken}
@@ -152,8 +158,13 @@ def why_silent(node: Node, wanted: Wanted, *others: Wanted) -> str:
         return ', '.join(name for name, types in published.items() if kind in types and name.endswith(suffix))
     same = comes(*now)
     other = twin if instead[1] in published.get(twin, ()) else '' if same else comes(*instead)
-    return '; '.join(filter(None, ('nobody publishes it' if same or other == twin else f'nobody publishes {now[1]} anywhere',
-                                   other and f'{instead[1]} comes on {other}: {remedy}', same and f'{now[1]} comes on {same}')))
+    videos = ', '.join(name for name, types in published.items()
+                       if name.startswith(f'{raw_topic}/') and name != twin and PACKETS & {*types})
+    first = (f'{", ".join(kinds)} comes there, no {now[1]}' if kinds else
+             'nobody publishes it' if same or other == twin else f'nobody publishes {now[1]} anywhere')
+    return '; '.join(filter(None, (
+        first, other and f'{instead[1]} comes on {other}: {remedy}', same and f'{now[1]} comes on {same}', as_given,
+        videos and f'{videos} can be made raw by image_transport republish')))
 
 
 def _why_lost(node: Node, wanted: Wanted, others: Sequence[Wanted]) -> str:
