@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ..core.cameras import (
     Intrinsics,
     StereoRig,
+    camera_info_places,
     camera_info_topics,
     intrinsics_of,
     is_rectified,
@@ -231,9 +232,8 @@ class BagRecording(Recording):
                       f'on {expected}')
 
     def _is_own(self, topic: Topic) -> bool:
-        """Whether a topic is where these images' CameraInfo belongs: next to them, or below them as ZED and MYNT EYE have it."""
-        places = (*camera_info_topics(self.image_topic), f'{without_transport(self.image_topic)}/camera_info')
-        return topic.name.strip('/') in [name.strip('/') for name in places]
+        """Whether a topic is where these images' CameraInfo belongs."""
+        return topic.name.strip('/') in [name.strip('/') for name in camera_info_places(self.image_topic)]
 
     @property
     def frame_id(self) -> str:

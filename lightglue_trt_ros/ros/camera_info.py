@@ -12,7 +12,7 @@ from rclpy.node import Node
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo
 
-from ..core.cameras import Intrinsics, StereoRig, camera_info_topics, intrinsics_of, same_frame
+from ..core.cameras import Intrinsics, StereoRig, camera_info_places, camera_info_topics, intrinsics_of, same_frame
 from ..core.geometry import Size
 from ..utils.errors import BagError
 from .fading_log import FadingLog
@@ -23,6 +23,7 @@ STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised mes
 RIGHT = 'right'  # name of the right camera: its topics are right/image and right/camera_info
 FRAMES = 8  # of one topic: more values of frame_id are not kept
 MISSING_S = 5.0  # of images without a CameraInfo, before a line says that none comes
+KIND, LOOK_S = 'sensor_msgs/msg/CameraInfo', 1.0
 LINES, IN_S = 5, 10.0  # lines of one listener about changes, at most in this time: a driver may send another with every image
 
 
@@ -43,7 +44,7 @@ class _Heard(NamedTuple):
 
 
 class CameraListener:
-    """Listens next to the image topic, as image_transport does, or where `camera_info` is remapped to.
+    """Listens next to the image topic, as image_transport does, and below it, or where `camera_info` is remapped to.
 
     Of rectified images, camera_info_rect counts before camera_info. The newest CameraInfo of the images' frame_id counts, and stays
     when no more come. One that cannot be used is none.
@@ -59,16 +60,18 @@ class CameraListener:
         self._image_topic = node.resolve_topic_name(camera_topic(camera, image))
         info = camera_topic(camera, INFO_OF[image])
         remapped, plain = (node.resolve_topic_name(info, only_expand=only) for only in (False, True))
-        topics = (remapped,) if remapped != plain else camera_info_topics(self._image_topic)
+        topics = (remapped,) if remapped != plain else camera_info_places(self._image_topic)
         self._subscriptions = [
             node.create_subscription(CameraInfo, topic, lambda data, number=number: self._on_info(data, number), newest(),
                                      qos_overriding_options=OVERRIDABLE, raw=True)
             for number, topic in enumerate(topics)]
-        self.topic = ' or '.join(each.topic_name for each in self._subscriptions)
+        usual = camera_info_topics(self._image_topic)  # of which log lines have the names
+        self.topic = ' or '.join(each.topic_name for each in self._subscriptions[:len(usual)])
         self._infos: dict[str, _Heard] = {}  # newest of each frame_id, the newest of all last; replaced, never changed
         self._read: tuple[_Heard, Size | None, Intrinsics | None, str] | None = None  # what `_converted` gives for the first two
         self._camera: Intrinsics | None = None  # the last one: the same object as long as its values are the same
-        self._missing_since = math.inf  # monotonic seconds
+        self._missing_since, self._looked = math.inf, -math.inf  # monotonic seconds; the second is of `_others`
+        self._others, self._info = '', info
         self._logged: Intrinsics | str | None = None  # the calibration, or the reason for none, of the last line
         self._line_times, self._problems = deque[float](maxlen=LINES), FadingLog(pause_s=0.0)
         self.problem = ''  # why there is no camera; empty: there is one, or nobody has asked
@@ -96,9 +99,10 @@ class CameraListener:
         infos = self._infos
         if not infos:
             self._missing_since = min(self._missing_since, time.monotonic())
-            missing = f'no CameraInfo on {self.topic}'
+            where = f'CameraInfo on {self.topic}{self._elsewhere()}'
+            missing = f'no {where}'
             self.description = f'none: {missing}'
-            self.problem = f'{self._waiting} for a CameraInfo on {self.topic}' if self._waiting else missing
+            self.problem = f'{self._waiting} for a {where}' if self._waiting else missing
             if self._waiting and needed:
                 self._warn(self.problem)
             elif not self._waiting and time.monotonic() - self._missing_since > MISSING_S and self._is_due(missing):
@@ -149,6 +153,15 @@ class CameraListener:
         if before is None or number <= before.number:
             others = [each for each in self._infos.items() if each[0] != frame_id]
             self._infos = dict([*others[1 - FRAMES:], (frame_id, heard)])
+
+    def _elsewhere(self) -> str:
+        """Topics of other cameras' CameraInfo, with the remedy, for people; looked for once a second."""
+        if time.monotonic() - self._looked > LOOK_S:
+            self._looked, own = time.monotonic(), {each.topic_name for each in self._node.subscriptions}
+            found = ', '.join(name for name, types in self._node.get_topic_names_and_types()
+                              if KIND in types and name not in own and self._node.count_publishers(name))
+            self._others = found and f'; there is one on {found}: remap {self._info} to it if it is of these images'
+        return self._others
 
     def _warn(self, line: str) -> None:
         self._logged = line

@@ -358,6 +358,30 @@ def test_where_nobody_publishes_it_one_line_says_so_after_some_seconds(camera, c
     assert (log.count(line), log.count('WARN')) == (1, 0), log
 
 
+def test_camera_info_below_the_images_counts_after_one_next_to_them(camera):
+    """As ZED cameras have it."""
+    run = camera()
+    below = run.peer.node.create_publisher(CameraInfo, '/image/camera_info', 10)
+    wait_for(below.get_subscription_count)
+    below.publish(message(40.0))
+    wait_for(lambda: (run.frames(1), run.focals[-1] == 40.0)[1])
+    run.tell(message(60.0))
+    wait_for(lambda: (run.frames(1), run.focals[-1] == 60.0)[1])
+    below.publish(message(40.0, second=1))
+    run.frames(3)
+    assert run.focals[-1] == 60.0
+
+
+def test_a_missing_camera_info_names_those_of_other_topics(camera, capfd, monkeypatch):
+    monkeypatch.setattr(camera_info, 'MISSING_S', 0.3)
+    run = camera(stereo=True)
+    run.peer.node.destroy_publisher(run.infos)
+    run.peer.node.create_publisher(CameraInfo, '/driver/camera_info', 10)
+    remedy = 'there is one on /driver/camera_info: remap camera_info to it if it is of these images'
+    wait_for(lambda: (run.frames(1), remedy in run.peer.status()[1])[1])
+    assert remedy in capfd.readouterr().err
+
+
 @pytest.mark.parametrize('parameters', [{}, {'depth': True}, {'stereo': True}, {'tracks_format': 'vins', 'stereo': True},
                                         {'tracks_format': 'vins', 'depth': True}], ids=str)
 def test_all_that_needs_the_camera_shares_one_subscription(camera, parameters):
