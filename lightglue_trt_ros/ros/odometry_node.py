@@ -12,6 +12,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import Point, Pose, PoseStamped, Quaternion, Transform, TransformStamped, Twist, Vector3
 from nav_msgs.msg import Odometry as OdometryMessage
 from nav_msgs.msg import Path
+from rcl_interfaces.msg import ParameterDescriptor
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import InvalidParameterTypeException
 from rclpy.node import Node
@@ -37,6 +38,10 @@ SILENCE_S = 3.0  # without a cloud for this long, the diagnostics say so
 LOST = 'lost: too few tracks agree; it begins anew from here, as fast as it was'
 RECENT, LEFT_OUT, BUSY = 20, 5, 0.8  # last clouds, and from how many gaps and which share of busy time on it is too slow
 PATH_POSES = 10_000  # the path's last ones
+PARAMETERS = (  # name, default, description
+    ('odom_frame', 'odom', 'Fixed frame of the poses'),
+    ('base_frame', '', "Frame of the robot whose poses are published; empty: the camera's own"),
+    ('publish_tf', True, 'Whether the pose is also published on /tf'))
 TF_DEPTH = 100  # transforms that wait, as tf2_ros has it
 UPRIGHT = np.array([[0.0, 0, 1, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, 0, 1]])  # from optical axes to x forward, y left, z up
 
@@ -60,11 +65,11 @@ class OdometryNode(Node):  # type: ignore[misc]
     def __init__(self, **node_options: Any) -> None:
         """Raises ConfigError for a parameter of another name or type."""
         super().__init__('odometry', automatically_declare_parameters_from_overrides=True, **node_options)
-        settings_given(self, ('odom_frame', 'base_frame', 'publish_tf'))
+        settings_given(self, [name for name, _, _ in PARAMETERS])
         try:
-            self._frame = str(self.declare_parameter('odom_frame', 'odom').value)
-            self._base = str(self.declare_parameter('base_frame', '').value)  # empty: the camera's own
-            transforms = bool(self.declare_parameter('publish_tf', True).value)
+            self._frame, self._base, transforms = (
+                self.declare_parameter(name, default, ParameterDescriptor(description=description, read_only=True)).value
+                for name, default, description in PARAMETERS)
         except InvalidParameterTypeException as error:
             raise ConfigError(str(error)) from error
         if self._base and TFMessage is None:

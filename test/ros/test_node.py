@@ -356,6 +356,12 @@ def test_without_autostart_lifecycle_transitions_reopen_the_backend(running):
     run = running(autostart=False)
     change, opened = run.peer.change_state, GatedBackend.open_now
     assert state_of(run.peer) == State.PRIMARY_STATE_UNCONFIGURED
+def test_a_misspelt_parameter_is_refused_with_the_right_name(running):
+    request = SetParameters.Request(parameters=[Parameter('match_treshold', value=0.5).to_parameter_msg()])
+    result = running().peer.call(SetParameters, '/matcher/set_parameters', request).results[0]
+    assert (result.successful, result.reason) == (False, "unknown setting 'match_treshold': did you mean match_threshold?")
+
+
     assert change(Transition.TRANSITION_CONFIGURE)
     assert change(Transition.TRANSITION_ACTIVATE)
     wait_for(lambda: GatedBackend.open_now == opened + 1)

@@ -12,6 +12,8 @@ import pytest
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 nav = pytest.importorskip('nav_msgs.msg', reason='nav_msgs is not installed: the odometry is not tested')
 from diagnostic_msgs.msg import DiagnosticStatus
+from rcl_interfaces.srv import SetParameters
+from rclpy.parameter import Parameter
 from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import CameraInfo, PointCloud2, PointField
 from support.bags import IMAGE, write_messages
@@ -226,6 +228,17 @@ def test_a_line_tells_of_a_params_file_exactly_where_rcl_does_not_apply_it(secti
 def test_a_parameter_that_it_does_not_have_is_refused(stack):
     with pytest.raises(ConfigError, match="unknown setting 'odom_fram': did you mean odom_frame"):
         Watcher(stack, odom_fram='world')
+
+
+def test_its_parameters_are_refused_while_it_runs(stack):
+    """They would change nothing."""
+    watcher = Watcher(stack, odom_frame='map', publish_tf=False)
+    assert watcher.node.get_parameter('odom_frame').value == 'map'
+    for name, value in (('base_frame', 'base_link'), ('odom_frame', 'odom'), ('publish_tf', True)):
+        request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
+        result = watcher.peer.call(SetParameters, '/odometry/set_parameters', request).results[0]
+        assert (result.successful, 'read-only' in result.reason) == (False, True)
+        assert watcher.node.describe_parameter(name).description
 
 
 def test_forward_is_x_and_up_is_z():
