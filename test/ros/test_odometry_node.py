@@ -401,6 +401,18 @@ def test_a_silent_matcher_is_told_in_the_diagnostics(stack):
     watcher = Watcher(stack, publish_tf=False)
     wait_for(lambda: watcher.status()[1].startswith('no cloud on /matcher/matches for '))
     assert watcher.peer.reports[-1].status[0].name == 'odometry: poses'
+    assert watcher.status()[1].endswith('is the matcher active, and does it see images?')
+
+
+def test_matches_of_another_topic_are_named_where_none_come(stack, capfd, monkeypatch):
+    monkeypatch.setattr('lightglue_trt_ros.ros.odometry_node.ALONE_S', 3.0)
+    watcher = Watcher(stack, publish_tf=False)
+    watcher.peer.node.create_publisher(PointCloud2, '/matcher/front/matches', 1)
+    watcher.peer.node.create_publisher(PointCloud2, '/points', 1)
+    watcher.peer.node.destroy_publisher(watcher.clouds)
+    reason = 'nobody publishes it; matches come on /matcher/front/matches: remap matcher/matches to it'
+    wait_for(lambda: watcher.status()[1].endswith(reason))
+    assert capfd.readouterr().err.count(reason) == 1
 
 
 def test_without_camera_info_odometry_waits_and_drops_bad_clouds(stack, capfd):
