@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+import numpy as np
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from rclpy.node import Node
 from rclpy.qos import ReliabilityPolicy
@@ -17,6 +18,7 @@ from sensor_msgs.msg import CompressedImage
 from ..core.config import STRIDE, MatcherConfig
 from ..core.geometry import Size, fitting_size
 from ..core.image_check import RECENT, ImageCheck
+from ..core.images import FEW_LEVELS, OUTER_PERCENT
 from ..core.types import UInt8
 from ..utils.errors import ConfigError
 from ..utils.processes import fastdds_variable
@@ -201,9 +203,13 @@ def advice(image: UInt8, encoding: str, config: MatcherConfig) -> list[str]:
     if max(stretch, 1 / stretch) > 1 + STRETCH:
         lines.append(f'frames of {width}x{height} are stretched to {config.image_width}x{config.image_height}, which costs '
                      f'matches: {_size_for((height, width), config)}')
+    low, high = np.percentile(image[::4, ::4], OUTER_PERCENT) if '16' in encoding else (0, 255)
     if '16' in encoding and image.max() < DARK:
         lines.append(f'the brightest pixel of this {encoding} frame is {image.max()} of 255: '
                      'if the camera fills fewer than 16 bits, set image_bits')
+    elif 0 < high - low < FEW_LEVELS:
+        lines.append(f'nearly all pixels of this {encoding} frame are from {low:.0f} to {high:.0f} of 255: if all frames are like '
+                     'that, as of thermal cameras, let the driver publish 8 bits, stretched to the range that it uses')
     return lines
 
 

@@ -256,6 +256,19 @@ def test_advice_on_stretched_and_dark_images():
     assert not diagnostics.advice(np.full((960, 1280), 90, np.uint8), 'mono16', config)
 
 
+def test_a_thermal_camera_of_16_bits_gets_a_line_about_its_range(running, capfd):
+    """A room in hundredths of a kelvin."""
+    room, peer = np.linspace(28900, 30100, 64, dtype='<u2'), running().peer
+    for number in range(2):
+        message = Image(header=header((10 + number) * SECOND), height=48, width=64, encoding='mono16', step=128)
+        message.data.frombytes(np.tile(room, (48, 1)).tobytes())
+        peer.send(message)
+        wait_for(lambda number=number: peer.figures().get('frames processed') == str(number + 1))
+    log = capfd.readouterr().err
+    assert log.count('nearly all pixels of this mono16 frame are from 112 to 117 of 255') == 1
+    assert 'let the driver publish 8 bits, stretched to the range that it uses' in log
+
+
 @pytest.mark.parametrize('size', [(1, 1), (1, 1000), (1000, 1), (8, 8), (20, 20_000), (20, 4000)])
 def test_no_size_is_advised_that_would_be_refused(size):
     config = MatcherConfig(image_height=144, image_width=480, max_keypoints=3000)
@@ -343,6 +356,12 @@ def test_setting_parameters_while_it_runs(running):
     first_pair(run.peer)
 
 
+def test_a_misspelt_parameter_is_refused_with_the_right_name(running):
+    request = SetParameters.Request(parameters=[Parameter('match_treshold', value=0.5).to_parameter_msg()])
+    result = running().peer.call(SetParameters, '/matcher/set_parameters', request).results[0]
+    assert (result.successful, result.reason) == (False, "unknown setting 'match_treshold': did you mean match_threshold?")
+
+
 @pytest.mark.parametrize(('parameters', 'words'), [
     ({'match_treshold': 0.2}, 'did you mean match_threshold'), ({'image_height': 479}, 'use 480'),
     ({'match_threshold': 'high'}, "'high'"), ({'qos_reliability': 'sometimes'}, 'best_effort, reliable'),
@@ -356,12 +375,6 @@ def test_without_autostart_lifecycle_transitions_reopen_the_backend(running):
     run = running(autostart=False)
     change, opened = run.peer.change_state, GatedBackend.open_now
     assert state_of(run.peer) == State.PRIMARY_STATE_UNCONFIGURED
-def test_a_misspelt_parameter_is_refused_with_the_right_name(running):
-    request = SetParameters.Request(parameters=[Parameter('match_treshold', value=0.5).to_parameter_msg()])
-    result = running().peer.call(SetParameters, '/matcher/set_parameters', request).results[0]
-    assert (result.successful, result.reason) == (False, "unknown setting 'match_treshold': did you mean match_threshold?")
-
-
     assert change(Transition.TRANSITION_CONFIGURE)
     assert change(Transition.TRANSITION_ACTIVATE)
     wait_for(lambda: GatedBackend.open_now == opened + 1)
