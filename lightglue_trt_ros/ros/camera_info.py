@@ -6,17 +6,26 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo
 
-from ..core.cameras import Intrinsics, StereoRig, camera_info_places, camera_info_topics, intrinsics_of, same_frame
+from ..core.cameras import (
+    Intrinsics,
+    StereoRig,
+    camera_info_places,
+    camera_info_topics,
+    intrinsics_of,
+    same_frame,
+    without_transport,
+)
 from ..core.geometry import Size
 from ..utils.errors import BagError
 from .fading_log import FadingLog
-from .qos import OVERRIDABLE, newest
+from .qos import OVERRIDABLE, latched, newest
 
 INFO_OF = {'image': 'camera_info', 'depth': 'depth_camera_info'}  # topics to remap, by that of the images
 STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
@@ -61,17 +70,15 @@ class CameraListener:
         info = camera_topic(camera, INFO_OF[image])
         remapped, plain = (node.resolve_topic_name(info, only_expand=only) for only in (False, True))
         topics = (remapped,) if remapped != plain else camera_info_places(self._image_topic)
-        self._subscriptions = [
-            node.create_subscription(CameraInfo, topic, lambda data, number=number: self._on_info(data, number), newest(),
-                                     qos_overriding_options=OVERRIDABLE, raw=True)
-            for number, topic in enumerate(topics)]
+        self._subscriptions = [self._listen(topic, number, newest(), qos_overriding_options=OVERRIDABLE)
+                               for number, topic in enumerate(topics)]
         usual = camera_info_topics(self._image_topic)  # of which log lines have the names
         self.topic = ' or '.join(each.topic_name for each in self._subscriptions[:len(usual)])
         self._infos: dict[str, _Heard] = {}  # newest of each frame_id, the newest of all last; replaced, never changed
         self._read: tuple[_Heard, Size | None, Intrinsics | None, str] | None = None  # what `_converted` gives for the first two
         self._camera: Intrinsics | None = None  # the last one: the same object as long as its values are the same
-        self._missing_since, self._looked = math.inf, -math.inf  # monotonic seconds; the second is of `_others`
-        self._others, self._info = '', info
+        self._missing_since, self._looked = math.inf, -math.inf  # monotonic seconds; the second is of `_look`
+        self._names, self._elsewhere, self._is_latched = (camera_topic(camera, image), info), '', False
         self._logged: Intrinsics | str | None = None  # the calibration, or the reason for none, of the last line
         self._line_times, self._problems = deque[float](maxlen=LINES), FadingLog(pause_s=0.0)
         self.problem = ''  # why there is no camera; empty: there is one, or nobody has asked
@@ -99,7 +106,8 @@ class CameraListener:
         infos = self._infos
         if not infos:
             self._missing_since = min(self._missing_since, time.monotonic())
-            where = f'CameraInfo on {self.topic}{self._elsewhere()}'
+            self._look()
+            where = f'CameraInfo on {self.topic}{self._elsewhere}'
             missing = f'no {where}'
             self.description = f'none: {missing}'
             self.problem = f'{self._waiting} for a {where}' if self._waiting else missing
@@ -154,14 +162,26 @@ class CameraListener:
             others = [each for each in self._infos.items() if each[0] != frame_id]
             self._infos = dict([*others[1 - FRAMES:], (frame_id, heard)])
 
-    def _elsewhere(self) -> str:
-        """Topics of other cameras' CameraInfo, with the remedy, for people; looked for once a second."""
-        if time.monotonic() - self._looked > LOOK_S:
-            self._looked, own = time.monotonic(), {each.topic_name for each in self._node.subscriptions}
-            found = ', '.join(name for name, types in self._node.get_topic_names_and_types()
-                              if KIND in types and name not in own and self._node.count_publishers(name))
-            self._others = found and f'; there is one on {found}: remap {self._info} to it if it is of these images'
-        return self._others
+    def _listen(self, topic: str, number: int, qos: QoSProfile, **options: Any) -> Any:
+        return self._node.create_subscription(CameraInfo, topic, lambda data: self._on_info(data, number), qos, raw=True, **options)
+
+    def _look(self) -> None:
+        """Listen to publishers that sent it once and keep it, and name the topics of others; once a second."""
+        if time.monotonic() - max(self._looked, self._missing_since) < LOOK_S:
+            return
+        self._looked, node = time.monotonic(), self._node
+        own = {without_transport(each.topic_name) for each in node.subscriptions}
+        kept = [(number, each.topic_name) for number, each in enumerate(self._subscriptions)
+                if any(info.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL
+                       for info in node.get_publishers_info_by_topic(each.topic_name))]
+        if kept and not self._is_latched:
+            self._subscriptions += [self._listen(topic, number, latched()) for number, topic in kept]
+            self._is_latched = True
+        found = ', '.join(name for name, types in node.get_topic_names_and_types()
+                          if KIND in types and name not in own and node.count_publishers(name))
+        remedy = (f'remap {self._names[1]} to it if it is of these images' if without_transport(self._image_topic) in own else
+                  f'remap {self._names[0]} to the topic of the images')
+        self._elsewhere = found and f'; there is one on {found}: {remedy}'
 
     def _warn(self, line: str) -> None:
         self._logged = line

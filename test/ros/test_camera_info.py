@@ -11,6 +11,8 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the nodes are not tested')
 from diagnostic_msgs.msg import DiagnosticStatus
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CameraInfo
 from support.ros_helpers import SECOND, SMALL, image_message, matcher_node, opens, with_peer
@@ -380,6 +382,18 @@ def test_a_missing_camera_info_names_those_of_other_topics(camera, capfd, monkey
     remedy = 'there is one on /driver/camera_info: remap camera_info to it if it is of these images'
     wait_for(lambda: (run.frames(1), remedy in run.peer.status()[1])[1])
     assert remedy in capfd.readouterr().err
+
+
+def test_a_camera_info_that_was_sent_once_and_is_kept_is_read(stack, camera):
+    kept = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    driver = Node('driver')
+    stack.callback(driver.destroy_node)
+    driver.create_publisher(CameraInfo, '/camera_info', kept).publish(message(50.0))
+    run = camera()
+    wait_for(lambda: (run.frames(1), run.focals[-1] == 50.0)[1])
+    run.tell(message(60.0))
+    run.frames(1)
+    assert run.focals[-1] == 60.0
 
 
 @pytest.mark.parametrize('parameters', [{}, {'depth': True}, {'stereo': True}, {'tracks_format': 'vins', 'stereo': True},

@@ -404,6 +404,15 @@ def test_a_silent_matcher_is_told_in_the_diagnostics(stack):
     assert watcher.status()[1].endswith('is the matcher active, and does it see images?')
 
 
+def test_where_camera_info_is_missing_image_is_to_be_remapped(stack):
+    """By the topic of the images it knows whether they are rectified."""
+    watcher, (step, *_) = Watcher(stack, publish_tf=False), steps(poses_of(3))
+    watcher.peer.node.destroy_publisher(watcher.infos)
+    watcher.peer.node.create_publisher(CameraInfo, '/left/camera_info', 10)
+    reason = 'there is one on /left/camera_info: remap image to the topic of the images'
+    wait_for(lambda: (watcher.hear(cloud_of(step)), reason in watcher.status()[1])[1])
+
+
 def test_matches_of_another_topic_are_named_where_none_come(stack, capfd, monkeypatch):
     monkeypatch.setattr('lightglue_trt_ros.ros.odometry_node.ALONE_S', 3.0)
     watcher = Watcher(stack, publish_tf=False)
