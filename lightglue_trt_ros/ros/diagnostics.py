@@ -164,9 +164,11 @@ def why_silent(node: Node, wanted: Wanted, *others: Wanted) -> str:
                        if name.startswith(f'{raw_topic}/') and name != twin and PACKETS & {*types})
     first = (f'{", ".join(kinds)} comes there, no {now[1]}' if kinds else
              'nobody publishes it' if same or other == twin else f'nobody publishes {now[1]} anywhere')
-    return '; '.join(filter(None, (
-        first, other and f'{instead[1]} comes on {other}: {remedy}', same and f'{now[1]} comes on {same}', as_given,
-        videos and f'{videos} can be made raw by image_transport republish')))
+    remedies = [*filter(None, (
+        other and f'{instead[1]} comes on {other}: {remedy}', same and f'{now[1]} comes on {same}', as_given,
+        videos and f'{videos} can be made raw by image_transport republish'))]
+    other_remedy = 'give another topic' if kinds else 'start the driver, with the same ROS_DOMAIN_ID and RMW_IMPLEMENTATION'
+    return '; '.join((first, *(remedies or [other_remedy])))
 
 
 def _why_lost(node: Node, wanted: Wanted, others: Sequence[Wanted]) -> str:

@@ -40,7 +40,8 @@ def driver(stack: ExitStack) -> Node:
      '/compressed'),
     (CompressedImage, '/camera/image_raw/zstd', '/camera/image_raw', 'raw',
      f'nobody publishes {RAW} anywhere; /camera/image_raw/zstd can be made raw by image_transport republish'),
-    (PointCloud2, '/camera/points', '/camera/points', 'raw', f'sensor_msgs/msg/PointCloud2 comes there, no {RAW}')])
+    (PointCloud2, '/camera/points', '/camera/points', 'raw',
+     f'sensor_msgs/msg/PointCloud2 comes there, no {RAW}; give another topic')])
 def test_a_topic_of_another_type_is_told_with_the_topic_to_give(stack: ExitStack, driver: Node, kind: Any, topic: str, given: str,
                                                                  transport: str, reason: str) -> None:
     node = Node('matcher')
