@@ -53,10 +53,12 @@ IDLE = Verdict(DiagnosticStatus.STALE, 'not active')  # on purpose
 MATCHING = Verdict(DiagnosticStatus.OK, 'matching')
 
 
-def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING, waits: str = '', fault: Verdict | None = None) -> Verdict:
+def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING, waits: str = '', fault: Verdict | None = None,
+            several: str = '') -> Verdict:
     """The verdict while frames come, which may be rejected, lost or too fast; `otherwise` without such problems.
 
-    `waits` says why frames are held up before they are matched. A `fault` of images or topics counts before their rate.
+    `waits` says why frames are held up before they are matched, `several` that the images have several publishers. A `fault` of
+    images or topics counts before their rate.
     """
     if statistics.rejection_age_s < RECENT_S:
         return Verdict(WARN, f'frames are rejected: {statistics.last_error}', logged=True)
@@ -72,7 +74,7 @@ def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING, waits: s
                              + (waits or 'fewer keypoints, smaller images or a GPU make it faster'))
     if count.resets >= OFTEN:
         return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time because '
-                       f'{statistics.last_reset}')
+                       f'{statistics.last_reset}{several and "; "}{several}')
     return otherwise
 
 
@@ -101,12 +103,15 @@ def useless_images(check: ImageCheck, side: str = '') -> Verdict | None:
     return None
 
 
+def several_publishers(node: Node, topic: str) -> str:
+    """That images come mixed from several publishers, for people; empty: there is one."""
+    count = node.count_publishers(topic)
+    return f'{topic} has {count} publishers: stop recordings, or give each camera a topic of its own' if count > 1 else ''
+
+
 def few_matches(node: Node, count: int, topic: str, config: MatcherConfig) -> Verdict:
     """The verdict on a median of `count` matches in the last frames of `topic`."""
-    if (publishers := node.count_publishers(topic)) > 1:
-        remedy = f'{topic} has {publishers} publishers: give each camera a topic of its own'
-    else:
-        remedy = 'look at ~/debug_image whether each frame shows what the one before showed'
+    remedy = several_publishers(node, topic) or 'look at ~/debug_image whether each frame shows what the one before showed'
     return Verdict(WARN, f'{count} matches a frame in the last {RECENT} frames, too few for a pose: {remedy}; match_threshold is '
                    f'{config.match_threshold:g}, detection_threshold {config.detection_threshold:g}, max_sigma_px '
                    f'{config.max_sigma_px:g}')

@@ -227,7 +227,8 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         statistics = camera.input.statistics
         if statistics.silence_s > SILENCE_S:
             return diagnostics.silent(self, statistics, *camera.wanted)
-        return diagnostics.working(statistics, camera.verdict, camera.waits, camera.fault)
+        several = diagnostics.several_publishers(self, camera.images.topic_name)
+        return diagnostics.working(statistics, camera.verdict, camera.waits, camera.fault, several)
 
 
 def run(node: MatcherNode, ending: Ending) -> None:
