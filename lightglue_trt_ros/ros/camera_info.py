@@ -34,6 +34,7 @@ FRAMES = 8  # of one topic: more values of frame_id are not kept
 MISSING_S = 5.0  # of images without a CameraInfo, before a line says that none comes
 KIND, LOOK_S = 'sensor_msgs/msg/CameraInfo', 1.0
 LINES, IN_S = 5, 10.0  # lines of one listener about changes, at most in this time: a driver may send another with every image
+LONGEST_S = 600.0  # of such a time, which grows while that goes on
 
 
 def camera_topic(camera: str, topic: str) -> str:
@@ -79,7 +80,9 @@ class CameraListener:
         self._camera: Intrinsics | None = None  # the last one: the same object as long as its values are the same
         self._missing_since, self._looked = math.inf, -math.inf  # monotonic seconds; the second is of `_look`
         self._names, self._elsewhere, self._is_latched = (camera_topic(camera, image), info), '', False
-        self._logged: Intrinsics | str | None = None  # the calibration, or the reason for none, of the last line
+        self._state: Intrinsics | str | None = None  # the calibration, or the reason for none
+        self._logged: Intrinsics | str | None = None  # that of the last line
+        self._changed, self._lines_in_s = -math.inf, IN_S  # time of the last change; least time of LINES lines
         self._line_times, self._problems = deque[float](maxlen=LINES), FadingLog(pause_s=0.0)
         self.problem = ''  # why there is no camera; empty: there is one, or nobody has asked
         self.description = f'none: no CameraInfo on {self.topic}'  # of the camera, or why there is none, for diagnostics
@@ -184,18 +187,39 @@ class CameraListener:
         self._elsewhere = found and f'; there is one on {found}: {remedy}'
 
     def _warn(self, line: str) -> None:
+        self._take(line)
         self._logged = line
         if self._problems.due(line):
             self._node.get_logger().warning(line)
 
     def _is_due(self, state: Intrinsics | str) -> bool:
-        """Whether to log a state: once, when it begins; of states that come faster than LINES in IN_S, the one that lasts."""
+        """Whether to log a state: once, when it begins; of those that follow each other quickly fewer, and the last one."""
         now, times = time.monotonic(), self._line_times
-        if state == self._logged or (len(times) == LINES and now - times[0] < IN_S):  # cameras are equal if they are the same
+        self._take(state)
+        if now - self._changed >= IN_S:
+            times.clear()
+            self._lines_in_s = IN_S
+        is_full = len(times) == LINES
+        if state == self._logged or (is_full and now - times[0] < self._lines_in_s):  # cameras are equal if they are the same
             return False
+        if is_full:
+            self._lines_in_s = min(6 * self._lines_in_s, LONGEST_S)
         self._logged = state
         times.append(now)
         return True
+
+    def _take(self, state: Intrinsics | str) -> None:
+        if state != self._state:
+            self._state, self._changed = state, time.monotonic()
+
+    @property
+    def restless(self) -> str:
+        """That the calibration changes again and again, for people; empty: it does not."""
+        if len(self._line_times) < LINES or time.monotonic() - self._changed >= IN_S:
+            return ''
+        count = sum(map(self._node.count_publishers, {each.topic_name for each in self._subscriptions}))
+        remedy = f'{count} publishers send it: stop all but that of this camera' if count > 1 else 'fix focus and zoom'
+        return f'CameraInfo on {self.topic} changes again and again: {remedy}'
 
 
 class RigListener:

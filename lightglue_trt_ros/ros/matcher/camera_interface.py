@@ -129,9 +129,12 @@ class CameraInterface:
 
     @property
     def fault(self) -> diagnostics.Verdict | None:
-        """Several publishers of the matches, or images that can give none; None without such problems."""
-        return (diagnostics.mixed_matches(self._node, self._matches.topic_name) or diagnostics.useless_images(self._check)
-                or (None if self._paired is None else self._paired.fault))
+        """Several publishers of the matches, images that can give none, or calibrations in turns; None without such problems."""
+        if fault := diagnostics.mixed_matches(self._node, self._matches.topic_name) or diagnostics.useless_images(self._check):
+            return fault
+        if self._calibration is not None and (restless := self._calibration.restless):
+            return diagnostics.Verdict(diagnostics.WARN, restless)
+        return None if self._paired is None else self._paired.fault
 
     @property
     def waits(self) -> str:
