@@ -256,6 +256,16 @@ def test_advice_on_stretched_and_dark_images():
     assert not diagnostics.advice(np.full((960, 1280), 90, np.uint8), 'mono16', config)
 
 
+def test_compressed_images_of_16_bits_that_are_dark_get_a_line(running, capfd):
+    peer = running(image_transport='compressed').peer
+    peer.wait_for_backend('null')
+    samples = np.random.default_rng(0).integers(0, 1 << 12, (48, 64), np.uint16)
+    png = cv2.imencode('.png', samples)[1].tobytes()
+    peer.send(CompressedImage(header=header(10 * SECOND), format='mono16; png compressed ', data=png))
+    wait_for(lambda: peer.figures().get('frames processed') == '1')
+    assert 'the brightest pixel of this mono16 frame is 15 of 255' in capfd.readouterr().err
+
+
 def test_a_thermal_camera_of_16_bits_gets_a_line_about_its_range(running, capfd):
     """A room in hundredths of a kelvin."""
     room, peer = np.linspace(28900, 30100, 64, dtype='<u2'), running().peer

@@ -231,7 +231,8 @@ class CameraInterface:
 
     def _advise(self, frame: Input) -> None:
         """Log what would improve matching when size or encoding of the images change."""
-        kind = (frame.image.shape, getattr(frame.source, 'encoding', ''))
+        encoding = getattr(frame.source, 'encoding', '') or getattr(frame.source, 'format', '').partition(';')[0]  # mono16; png
+        kind = (frame.image.shape, encoding)
         if kind != self._advised:
             self._advised = kind
             lines = diagnostics.advice(frame.image, kind[1], self.config)
