@@ -33,6 +33,7 @@ from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.ros import diagnostics
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
+from lightglue_trt_ros.ros.fading_log import FadingLog
 from lightglue_trt_ros.ros.frame_statistics import FrameStatistics
 from lightglue_trt_ros.ros.matcher import subscription
 from lightglue_trt_ros.utils.errors import ConfigError, DeviceMemoryError, EngineError
@@ -208,6 +209,22 @@ def test_frames_that_are_rejected_for_one_reason_are_logged_once(running, capfd)
     assert len([line for line in capfd.readouterr().err.splitlines() if "'foo8'" in line]) == 1
     assert len(peer.status()[1]) < 230
     assert re.fullmatch(r"\d s ago: image encoding 'foo8' is none of mono8, .*", peer.figures()['last error'])
+
+
+def test_frames_that_are_rejected_now_and_then_are_logged_less_and_less(running, capfd, monkeypatch):
+    """As of a loose cable: each one after others that are good."""
+    monkeypatch.setattr('lightglue_trt_ros.ros.fading_log.CALM_S', 0.1)
+    monkeypatch.setattr('lightglue_trt_ros.ros.fading_log.PAUSES_S', (0.0, 0.5, 1000.0))
+    run = running()
+    run.node._cameras[0]._rejections = FadingLog(pause_s=0.0)
+    run.peer.wait_for_backend('null')
+    for number in range(12):
+        message = image_message((10 + number) * SECOND)
+        message.encoding = 'jpeg'
+        run.peer.send(message)
+        time.sleep(0.2)
+    wait_for(lambda: run.peer.figures().get('frames rejected') == '12')
+    assert capfd.readouterr().err.count("frame dropped: image encoding 'jpeg'") == 2
 
 
 def test_two_sizes_in_turns_are_logged_once_and_not_with_each_image(running, capfd):

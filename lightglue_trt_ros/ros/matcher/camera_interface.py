@@ -156,13 +156,14 @@ class CameraInterface:
 
     def log_verdict(self, verdict: diagnostics.Verdict) -> None:
         """Log a warning, less often the longer it lasts, and the end of a silence. Called once a second."""
+        due = verdict.level == diagnostics.WARN and not verdict.logged and self._warnings.due(verdict.message)
+        if due:
+            self.log.warning(verdict.message)
         if verdict.silent_s:
-            self._silence = verdict
+            self._silence = verdict if due or self._silence is not None else None
         elif self._silence is not None and not self._warnings.lasts(self._silence.message):
             self.log.info(f'images come again on {self.images.topic_name}: none had come for {in_time(self._silence.silent_s)}')
             self._silence = None
-        if verdict.level == diagnostics.WARN and not verdict.logged and self._warnings.due(verdict.message):
-            self.log.warning(verdict.message)
 
     def _publisher(self, kind: Any, topic: str) -> Any:
         publisher = self._node.create_lifecycle_publisher(kind, topic, 10, qos_overriding_options=OVERRIDABLE)
