@@ -125,8 +125,8 @@ class CameraListener:
         topic = self.topic if heard is None else heard.topic
         if heard is None:
             frames = ' and '.join(map(repr, infos))
-            camera, words = None, (f'is of frame_id {frames}, the images are of {frame_id!r}: remap camera_info to the topic of '
-                                   'this camera, or give both one frame_id')
+            camera, words = None, (f'is of frame_id {frames}, the images are of {frame_id!r}: remap {self._names[1]} to the topic '
+                                   'of this camera, or give both one frame_id')
         else:
             if self._read is None or self._read[0] is not heard or self._read[1] != size:
                 self._read = heard, size, *self._converted(heard, size)
