@@ -176,8 +176,9 @@ def why_silent(node: Node, wanted: Wanted, *others: Wanted) -> str:
     remedies = [*filter(None, (
         other and f'{instead[1]} comes on {other}: {remedy}', same and f'{now[1]} comes on {same}', as_given,
         videos and f'{videos} can be made raw by image_transport republish'))]
-    other_remedy = 'give another topic' if kinds else 'start the driver, with the same ROS_DOMAIN_ID and RMW_IMPLEMENTATION'
-    return '; '.join((first, *(remedies or [other_remedy])))
+    start = 'start its driver' + ('' if any(each.message_bytes for each in others) else
+                                  ', with the same ROS_DOMAIN_ID and RMW_IMPLEMENTATION')
+    return '; '.join((first, *(remedies or ['give another topic' if kinds else start])))
 
 
 def _why_lost(node: Node, wanted: Wanted, others: Sequence[Wanted]) -> str:

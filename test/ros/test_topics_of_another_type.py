@@ -38,6 +38,8 @@ def driver(stack: ExitStack) -> Node:
     (CompressedImage, '/camera/image_raw/compressed', '/camera/image_raw/compressed', 'compressed',
      f'nobody publishes it; {COMPRESSED} comes on /camera/image_raw/compressed; give /camera/image_raw, as the node appends '
      '/compressed'),
+    (PointCloud2, '/points', '/camera/image_raw', 'raw',
+     f'nobody publishes {RAW} anywhere; start its driver, with the same ROS_DOMAIN_ID and RMW_IMPLEMENTATION'),
     (CompressedImage, '/camera/image_raw/zstd', '/camera/image_raw', 'raw',
      f'nobody publishes {RAW} anywhere; /camera/image_raw/zstd can be made raw by image_transport republish'),
     (PointCloud2, '/camera/points', '/camera/points', 'raw',
