@@ -128,6 +128,11 @@ def camera_info_topics(image_topic: str) -> tuple[str, ...]:
     return (place + 'camera_info_rect', place + 'camera_info') if is_rectified(base) else (place + 'camera_info',)
 
 
+def camera_info_places(image_topic: str) -> tuple[str, ...]:
+    """These topics, and last the one below the images, as ZED and MYNT EYE have it: /rect/image/camera_info for /rect/image."""
+    return *camera_info_topics(image_topic), f'{without_transport(image_topic)}/camera_info'
+
+
 def camera_info_topic(image_topic: str) -> str:
     """The usual topic of an image topic's CameraInfo: /camera/camera_info for /camera/image_raw[/compressed]."""
     return camera_info_topics(image_topic)[-1]

@@ -55,6 +55,7 @@ def _layouts() -> dict[str, _Layout]:
 
 _LAYOUTS = _layouts()
 SUPPORTED_ENCODINGS = tuple(sorted(_LAYOUTS))  # without cv_bridge
+OUTER_PERCENT, FEW_LEVELS = (1, 99), 16  # of samples; gray levels between these: thermal cameras have fewer in 16 bits
 DEPTH_ENCODINGS = ('16UC1', '32FC1')  # in millimetres and in metres, by REP 118
 _JPEG = b'\xff\xd8\xff'  # how one begins
 _IN_WORDS = 'mono8, rgb8, bgr8, rgba8, bgra8, bayer_*8, 8UC1/3/4, the same in 16 bits, yuv422, yuv422_yuy2, nv12, nv21, nv24'

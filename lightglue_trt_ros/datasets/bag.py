@@ -14,6 +14,7 @@ from typing import NamedTuple
 from ..core.cameras import (
     Intrinsics,
     StereoRig,
+    camera_info_places,
     camera_info_topics,
     intrinsics_of,
     is_rectified,
@@ -236,12 +237,11 @@ class BagRecording(Recording):
                       f'on {expected}')
 
     def _is_own(self, topic: Topic) -> bool:
-        """Whether a topic is where these images' CameraInfo belongs: next to them, or below them as ZED and MYNT EYE have it.
+        """Whether a topic is where these images' CameraInfo belongs.
 
         The viewer of RealSense has Color_0/info/camera_info for Color_0/image/data.
         """
-        places = (*camera_info_topics(self.image_topic), f'{without_transport(self.image_topic)}/camera_info',
-                  re.sub(r'/image/data$', '/info/camera_info', self.image_topic))
+        places = (*camera_info_places(self.image_topic), re.sub(r'/image/data$', '/info/camera_info', self.image_topic))
         return topic.name.strip('/') in [name.strip('/') for name in places]
 
     @property

@@ -9,13 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.depth import SATURATED, depth_pixels
-from ..core.images import samples_of_16_bits
+from ..core.images import FEW_LEVELS, OUTER_PERCENT, samples_of_16_bits
 from ..utils.errors import BagError, FrameError
 from .image_folders import DepthFolder
 from .sequence import Frame, Recording, readable_frames
 
 JUDGED_IMAGES = 20  # by which bits and units are judged
-OUTER_PERCENT, FEW_LEVELS = (1, 99), 16  # of samples; gray levels between these: thermal cameras have fewer in 16 bits
 FILLED_BITS = (8, 10, 12, 14)  # of 16, by cameras
 SATURATED_SHARE = 0.001  # of pixels: fewer are single ones beyond 65.5 m
 

@@ -6,24 +6,35 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo
 
-from ..core.cameras import Intrinsics, StereoRig, camera_info_topics, intrinsics_of, same_frame
+from ..core.cameras import (
+    Intrinsics,
+    StereoRig,
+    camera_info_places,
+    camera_info_topics,
+    intrinsics_of,
+    same_frame,
+    without_transport,
+)
 from ..core.geometry import Size
 from ..utils.errors import BagError
 from .fading_log import FadingLog
-from .qos import OVERRIDABLE, newest
+from .qos import OVERRIDABLE, latched, newest
 
 INFO_OF = {'image': 'camera_info', 'depth': 'depth_camera_info'}  # topics to remap, by that of the images
 STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
 RIGHT = 'right'  # name of the right camera: its topics are right/image and right/camera_info
 FRAMES = 8  # of one topic: more values of frame_id are not kept
 MISSING_S = 5.0  # of images without a CameraInfo, before a line says that none comes
+KIND, LOOK_S = 'sensor_msgs/msg/CameraInfo', 1.0
 LINES, IN_S = 5, 10.0  # lines of one listener about changes, at most in this time: a driver may send another with every image
+LONGEST_S = 600.0  # of such a time, which grows while that goes on
 
 
 def camera_topic(camera: str, topic: str) -> str:
@@ -43,7 +54,7 @@ class _Heard(NamedTuple):
 
 
 class CameraListener:
-    """Listens next to the image topic, as image_transport does, or where `camera_info` is remapped to.
+    """Listens next to the image topic, as image_transport does, and below it, or where `camera_info` is remapped to.
 
     Of rectified images, camera_info_rect counts before camera_info. The newest CameraInfo of the images' frame_id counts, and stays
     when no more come. One that cannot be used is none.
@@ -59,17 +70,19 @@ class CameraListener:
         self._image_topic = node.resolve_topic_name(camera_topic(camera, image))
         info = camera_topic(camera, INFO_OF[image])
         remapped, plain = (node.resolve_topic_name(info, only_expand=only) for only in (False, True))
-        topics = (remapped,) if remapped != plain else camera_info_topics(self._image_topic)
-        self._subscriptions = [
-            node.create_subscription(CameraInfo, topic, lambda data, number=number: self._on_info(data, number), newest(),
-                                     qos_overriding_options=OVERRIDABLE, raw=True)
-            for number, topic in enumerate(topics)]
-        self.topic = ' or '.join(each.topic_name for each in self._subscriptions)
+        topics = (remapped,) if remapped != plain else camera_info_places(self._image_topic)
+        self._subscriptions = [self._listen(topic, number, newest(), qos_overriding_options=OVERRIDABLE)
+                               for number, topic in enumerate(topics)]
+        usual = camera_info_topics(self._image_topic)  # of which log lines have the names
+        self.topic = ' or '.join(each.topic_name for each in self._subscriptions[:len(usual)])
         self._infos: dict[str, _Heard] = {}  # newest of each frame_id, the newest of all last; replaced, never changed
         self._read: tuple[_Heard, Size | None, Intrinsics | None, str] | None = None  # what `_converted` gives for the first two
         self._camera: Intrinsics | None = None  # the last one: the same object as long as its values are the same
-        self._missing_since = math.inf  # monotonic seconds
-        self._logged: Intrinsics | str | None = None  # the calibration, or the reason for none, of the last line
+        self._missing_since, self._looked = math.inf, -math.inf  # monotonic seconds; the second is of `_look`
+        self._names, self._elsewhere, self._is_latched = (camera_topic(camera, image), info), '', False
+        self._state: Intrinsics | str | None = None  # the calibration, or the reason for none
+        self._logged: Intrinsics | str | None = None  # that of the last line
+        self._changed, self._lines_in_s = -math.inf, IN_S  # time of the last change; least time of LINES lines
         self._line_times, self._problems = deque[float](maxlen=LINES), FadingLog(pause_s=0.0)
         self.problem = ''  # why there is no camera; empty: there is one, or nobody has asked
         self.description = f'none: no CameraInfo on {self.topic}'  # of the camera, or why there is none, for diagnostics
@@ -96,9 +109,11 @@ class CameraListener:
         infos = self._infos
         if not infos:
             self._missing_since = min(self._missing_since, time.monotonic())
-            missing = f'no CameraInfo on {self.topic}'
+            self._look()
+            where = f'CameraInfo on {self.topic}{self._elsewhere}'
+            missing = f'no {where}'
             self.description = f'none: {missing}'
-            self.problem = f'{self._waiting} for a CameraInfo on {self.topic}' if self._waiting else missing
+            self.problem = f'{self._waiting} for a {where}' if self._waiting else missing
             if self._waiting and needed:
                 self._warn(self.problem)
             elif not self._waiting and time.monotonic() - self._missing_since > MISSING_S and self._is_due(missing):
@@ -110,8 +125,8 @@ class CameraListener:
         topic = self.topic if heard is None else heard.topic
         if heard is None:
             frames = ' and '.join(map(repr, infos))
-            camera, words = None, (f'is of frame_id {frames}, the images are of {frame_id!r}: remap camera_info to the topic of '
-                                   'this camera, or give both one frame_id')
+            camera, words = None, (f'is of frame_id {frames}, the images are of {frame_id!r}: remap {self._names[1]} to the topic '
+                                   'of this camera, or give both one frame_id')
         else:
             if self._read is None or self._read[0] is not heard or self._read[1] != size:
                 self._read = heard, size, *self._converted(heard, size)
@@ -150,19 +165,61 @@ class CameraListener:
             others = [each for each in self._infos.items() if each[0] != frame_id]
             self._infos = dict([*others[1 - FRAMES:], (frame_id, heard)])
 
+    def _listen(self, topic: str, number: int, qos: QoSProfile, **options: Any) -> Any:
+        return self._node.create_subscription(CameraInfo, topic, lambda data: self._on_info(data, number), qos, raw=True, **options)
+
+    def _look(self) -> None:
+        """Listen to publishers that sent it once and keep it, and name the topics of others; once a second."""
+        if time.monotonic() - max(self._looked, self._missing_since) < LOOK_S:
+            return
+        self._looked, node = time.monotonic(), self._node
+        own = {without_transport(each.topic_name) for each in node.subscriptions}
+        kept = [(number, each.topic_name) for number, each in enumerate(self._subscriptions)
+                if any(info.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL
+                       for info in node.get_publishers_info_by_topic(each.topic_name))]
+        if kept and not self._is_latched:
+            self._subscriptions += [self._listen(topic, number, latched()) for number, topic in kept]
+            self._is_latched = True
+        found = ', '.join(name for name, types in node.get_topic_names_and_types()
+                          if KIND in types and name not in own and node.count_publishers(name))
+        remedy = (f'remap {self._names[1]} to it if it is of these images' if without_transport(self._image_topic) in own else
+                  f'remap {self._names[0]} to the topic of the images')
+        self._elsewhere = found and f'; there is one on {found}: {remedy}'
+
     def _warn(self, line: str) -> None:
+        self._take(line)
         self._logged = line
         if self._problems.due(line):
             self._node.get_logger().warning(line)
 
     def _is_due(self, state: Intrinsics | str) -> bool:
-        """Whether to log a state: once, when it begins; of states that come faster than LINES in IN_S, the one that lasts."""
+        """Whether to log a state: once, when it begins; of those that follow each other quickly fewer, and the last one."""
         now, times = time.monotonic(), self._line_times
-        if state == self._logged or (len(times) == LINES and now - times[0] < IN_S):  # cameras are equal if they are the same
+        self._take(state)
+        if now - self._changed >= IN_S:
+            times.clear()
+            self._lines_in_s = IN_S
+        is_full = len(times) == LINES
+        if state == self._logged or (is_full and now - times[0] < self._lines_in_s):  # cameras are equal if they are the same
             return False
+        if is_full:
+            self._lines_in_s = min(6 * self._lines_in_s, LONGEST_S)
         self._logged = state
         times.append(now)
         return True
+
+    def _take(self, state: Intrinsics | str) -> None:
+        if state != self._state:
+            self._state, self._changed = state, time.monotonic()
+
+    @property
+    def restless(self) -> str:
+        """That the calibration changes again and again, for people; empty: it does not."""
+        if len(self._line_times) < LINES or time.monotonic() - self._changed >= IN_S:
+            return ''
+        count = sum(map(self._node.count_publishers, {each.topic_name for each in self._subscriptions}))
+        remedy = f'{count} publishers send it: stop all but that of this camera' if count > 1 else 'fix focus and zoom'
+        return f'CameraInfo on {self.topic} changes again and again: {remedy}'
 
 
 class RigListener:

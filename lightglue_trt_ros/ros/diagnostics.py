@@ -8,15 +8,17 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
+import numpy as np
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from rclpy.node import Node
-from rclpy.qos import ReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
 from rclpy.utilities import get_rmw_implementation_identifier
 from sensor_msgs.msg import CompressedImage
 
 from ..core.config import STRIDE, MatcherConfig
 from ..core.geometry import Size, fitting_size
 from ..core.image_check import RECENT, ImageCheck
+from ..core.images import FEW_LEVELS, OUTER_PERCENT
 from ..core.types import UInt8
 from ..utils.errors import ConfigError
 from ..utils.processes import fastdds_variable
@@ -32,6 +34,8 @@ OFTEN = 3  # resets that are reported
 SHARED_BYTES = 512 << 10  # Fast DDS's default segment
 PROVEN = 10  # messages that came without a loss: their size is no reason for a silence
 WARN = DiagnosticStatus.WARN
+PACKETS = {'sensor_msgs/msg/CompressedImage', 'theora_image_transport/msg/Packet', 'ffmpeg_image_transport_msgs/msg/FFMPEGPacket',
+           'foxglove_msgs/msg/CompressedVideo'}  # of image_transport's plugins
 LOST = 'where they are published, large images need config/fastdds_large_images.xml, other networks a better link'
 
 
@@ -49,10 +53,12 @@ IDLE = Verdict(DiagnosticStatus.STALE, 'not active')  # on purpose
 MATCHING = Verdict(DiagnosticStatus.OK, 'matching')
 
 
-def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING, waits: str = '', fault: Verdict | None = None) -> Verdict:
+def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING, waits: str = '', fault: Verdict | None = None,
+            several: str = '') -> Verdict:
     """The verdict while frames come, which may be rejected, lost or too fast; `otherwise` without such problems.
 
-    `waits` says why frames are held up before they are matched. A `fault` of images or topics counts before their rate.
+    `waits` says why frames are held up before they are matched, `several` that the images have several publishers. A `fault` of
+    images or topics counts before their rate.
     """
     if statistics.rejection_age_s < RECENT_S:
         return Verdict(WARN, f'frames are rejected: {statistics.last_error}', logged=True)
@@ -68,7 +74,7 @@ def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING, waits: s
                              + (waits or 'fewer keypoints, smaller images or a GPU make it faster'))
     if count.resets >= OFTEN:
         return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time because '
-                       f'{statistics.last_reset}')
+                       f'{statistics.last_reset}{several and "; "}{several}')
     return otherwise
 
 
@@ -97,12 +103,15 @@ def useless_images(check: ImageCheck, side: str = '') -> Verdict | None:
     return None
 
 
+def several_publishers(node: Node, topic: str) -> str:
+    """That images come mixed from several publishers, for people; empty: there is one."""
+    count = node.count_publishers(topic)
+    return f'{topic} has {count} publishers: stop recordings, or give each camera a topic of its own' if count > 1 else ''
+
+
 def few_matches(node: Node, count: int, topic: str, config: MatcherConfig) -> Verdict:
     """The verdict on a median of `count` matches in the last frames of `topic`."""
-    if (publishers := node.count_publishers(topic)) > 1:
-        remedy = f'{topic} has {publishers} publishers: give each camera a topic of its own'
-    else:
-        remedy = 'look at ~/debug_image whether each frame shows what the one before showed'
+    remedy = several_publishers(node, topic) or 'look at ~/debug_image whether each frame shows what the one before showed'
     return Verdict(WARN, f'{count} matches a frame in the last {RECENT} frames, too few for a pose: {remedy}; match_threshold is '
                    f'{config.match_threshold:g}, detection_threshold {config.detection_threshold:g}, max_sigma_px '
                    f'{config.max_sigma_px:g}')
@@ -129,20 +138,28 @@ def silent(node: Node, statistics: FrameStatistics, wanted: Wanted, *others: Wan
 
 
 def why_silent(node: Node, wanted: Wanted, *others: Wanted) -> str:
-    """Why a subscription gets no image, for people: no publisher, other transport or topic, QoS that does not fit, large images."""
+    """Why a subscription gets no image, for people: no publisher, another type, topic or transport, QoS, or large images."""
     subscription = wanted.subscription
     publishers = node.get_publishers_info_by_topic(subscription.topic_name)
     best_effort = [info.node_name for info in publishers if info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT]
     if best_effort and subscription.qos_profile.reliability == ReliabilityPolicy.RELIABLE:
         return (f'{", ".join(best_effort)} publishes best effort, which a reliable subscription never receives; '
                 'set qos_reliability, or the qos_overrides of this topic, to best_effort')
-    if publishers:
-        return f'{len(publishers)} publisher(s) there, but no image arrives: {_why_lost(node, wanted, others)}'
-    is_raw = subscription.msg_type is not CompressedImage
-    raw_topic = subscription.topic_name if is_raw else subscription.topic_name.removesuffix(f'/{wanted.compressed}')
+    volatile = [info.node_name for info in publishers if info.qos_profile.durability == DurabilityPolicy.VOLATILE]
+    if volatile and subscription.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL:
+        return (f'{", ".join(volatile)} publishes volatile, which a transient local subscription never receives; set the '
+                'durability in the qos_overrides of this topic to volatile')
+    topic, kinds = subscription.topic_name, sorted({info.topic_type for info in publishers})
+    is_raw, suffix = subscription.msg_type is not CompressedImage, f'/{wanted.compressed}'
     now, instead = (('raw', 'sensor_msgs/msg/Image'), (wanted.compressed, 'sensor_msgs/msg/CompressedImage'))[::1 if is_raw else -1]
-    twin = f'{raw_topic}/{wanted.compressed}' if is_raw else raw_topic
+    if now[1] in kinds:
+        return f'{len(publishers)} publisher(s) there, but no image arrives: {_why_lost(node, wanted, others)}'
+    raw_topic = topic if is_raw else topic.removesuffix(suffix)
+    twin, given = f'{topic}{suffix}' if is_raw else raw_topic, raw_topic.removesuffix(suffix)
+    as_given = f'give {given}, as the node appends {suffix}' if given != raw_topic else ''
     remedy = f'set {wanted.setting} to {instead[0]}'
+    if instead[1] in kinds:
+        return f'{instead[1]} comes there: {remedy}, and {as_given or (f"remap {twin} to it" if is_raw else f"give {topic}")}'
     own, taken = node.get_fully_qualified_name() + '/', {each.topic_name for each in node.subscriptions}
     published = {name: types for name, types in node.get_topic_names_and_types()
                  if node.count_publishers(name) and not name.startswith(own) and name not in taken}
@@ -152,8 +169,16 @@ def why_silent(node: Node, wanted: Wanted, *others: Wanted) -> str:
         return ', '.join(name for name, types in published.items() if kind in types and name.endswith(suffix))
     same = comes(*now)
     other = twin if instead[1] in published.get(twin, ()) else '' if same else comes(*instead)
-    return '; '.join(filter(None, ('nobody publishes it' if same or other == twin else f'nobody publishes {now[1]} anywhere',
-                                   other and f'{instead[1]} comes on {other}: {remedy}', same and f'{now[1]} comes on {same}')))
+    videos = ', '.join(name for name, types in published.items()
+                       if name.startswith(f'{raw_topic}/') and name != twin and PACKETS & {*types})
+    first = (f'{", ".join(kinds)} comes there, no {now[1]}' if kinds else
+             'nobody publishes it' if same or other == twin else f'nobody publishes {now[1]} anywhere')
+    remedies = [*filter(None, (
+        other and f'{instead[1]} comes on {other}: {remedy}', same and f'{now[1]} comes on {same}', as_given,
+        videos and f'{videos} can be made raw by image_transport republish'))]
+    start = 'start its driver' + ('' if any(each.message_bytes for each in others) else
+                                  ', with the same ROS_DOMAIN_ID and RMW_IMPLEMENTATION')
+    return '; '.join((first, *(remedies or ['give another topic' if kinds else start])))
 
 
 def _why_lost(node: Node, wanted: Wanted, others: Sequence[Wanted]) -> str:
@@ -190,9 +215,13 @@ def advice(image: UInt8, encoding: str, config: MatcherConfig) -> list[str]:
     if max(stretch, 1 / stretch) > 1 + STRETCH:
         lines.append(f'frames of {width}x{height} are stretched to {config.image_width}x{config.image_height}, which costs '
                      f'matches: {_size_for((height, width), config)}')
+    low, high = np.percentile(image[::4, ::4], OUTER_PERCENT) if '16' in encoding else (0, 255)
     if '16' in encoding and image.max() < DARK:
         lines.append(f'the brightest pixel of this {encoding} frame is {image.max()} of 255: '
                      'if the camera fills fewer than 16 bits, set image_bits')
+    elif 0 < high - low < FEW_LEVELS:
+        lines.append(f'nearly all pixels of this {encoding} frame are from {low:.0f} to {high:.0f} of 255: if all frames are like '
+                     'that, as of thermal cameras, let the driver publish 8 bits, stretched to the range that it uses')
     return lines
 
 

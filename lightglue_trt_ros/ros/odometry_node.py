@@ -12,6 +12,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from geometry_msgs.msg import Point, Pose, PoseStamped, Quaternion, Transform, TransformStamped, Twist, Vector3
 from nav_msgs.msg import Odometry as OdometryMessage
 from nav_msgs.msg import Path
+from rcl_interfaces.msg import ParameterDescriptor
 from rclpy.clock import Clock, ClockType
 from rclpy.exceptions import InvalidParameterTypeException
 from rclpy.node import Node
@@ -33,9 +34,14 @@ from .frames import FrameTree
 from .parameters import settings_given
 from .qos import OVERRIDABLE, without_effect
 
-SILENCE_S = 3.0  # without a cloud for this long, the diagnostics say so
+SILENCE_S, ALONE_S = 3.0, 10.0  # without a cloud, diagnostics say so; without a matcher, the log does: it may start more slowly
+CLOUDS = 'sensor_msgs/msg/PointCloud2'
 LOST = 'lost: too few tracks agree; it begins anew from here, as fast as it was'
 RECENT, LEFT_OUT, BUSY = 20, 5, 0.8  # last clouds, and from how many gaps and which share of busy time on it is too slow
+PARAMETERS = (  # name, default, description
+    ('odom_frame', 'odom', 'Fixed frame of the poses'),
+    ('base_frame', '', "Frame of the robot whose poses are published; empty: the camera's own"),
+    ('publish_tf', True, 'Whether the pose is also published on /tf'))
 PATH_POSES = 10_000  # the path's last ones
 TF_DEPTH = 100  # transforms that wait, as tf2_ros has it
 UPRIGHT = np.array([[0.0, 0, 1, 0], [-1, 0, 0, 0], [0, -1, 0, 0], [0, 0, 0, 1]])  # from optical axes to x forward, y left, z up
@@ -60,11 +66,11 @@ class OdometryNode(Node):  # type: ignore[misc]
     def __init__(self, **node_options: Any) -> None:
         """Raises ConfigError for a parameter of another name or type."""
         super().__init__('odometry', automatically_declare_parameters_from_overrides=True, **node_options)
-        settings_given(self, ('odom_frame', 'base_frame', 'publish_tf'))
+        settings_given(self, [name for name, _, _ in PARAMETERS])
         try:
-            self._frame = str(self.declare_parameter('odom_frame', 'odom').value)
-            self._base = str(self.declare_parameter('base_frame', '').value)  # empty: the camera's own
-            transforms = bool(self.declare_parameter('publish_tf', True).value)
+            self._frame, self._base, transforms = (
+                self.declare_parameter(name, default, ParameterDescriptor(description=description, read_only=True)).value
+                for name, default, description in PARAMETERS)
         except InvalidParameterTypeException as error:
             raise ConfigError(str(error)) from error
         if self._base and TFMessage is None:
@@ -234,8 +240,10 @@ class OdometryNode(Node):  # type: ignore[misc]
         figures = {'state': 'waiting' if self._quality is None else self._quality.value, 'points': str(self._points),
                    'lost for s': f'{lost:.0f}', 'times lost': str(self._losses), 'clouds received': str(self._clouds),
                    'unit': 'unknown' if self._estimator is None else 'own' if self._estimator.baseline_m is None else 'metres'}
-        if (slow := self._slowness) and self._problems.due(slow):
-            self.get_logger().warning(slow)
+        unheard = '' if self.count_publishers(self._matches.topic_name) else self._why_silent(ALONE_S)
+        for line in filter(None, (self._slowness, unheard)):
+            if self._problems.due(line):
+                self.get_logger().warning(line)
         self._diagnostics.publish(DiagnosticArray(header=Header(stamp=self.get_clock().now().to_msg()),
                                                   status=[diagnostics.status(self, 'poses', verdict, figures)]))
         if self._poses and self._poses[-1] is not self._drawn and self._path.get_subscription_count():
@@ -254,11 +262,23 @@ class OdometryNode(Node):  # type: ignore[misc]
         return (f'slower than the matcher: a cloud takes {milliseconds:.0f} ms, so some are left out, {gaps} times among the last '
                 f'{len(clouds)}, and poses come late: fewer max_keypoints, fewer images a second or a less busy machine help')
 
+    def _why_silent(self, least_s: float) -> str:
+        """Why no cloud has come for longer than `least_s`, for people; empty: one has."""
+        topic, seconds = self._matches.topic_name, time.monotonic() - self._heard
+        if seconds <= least_s:
+            return ''
+        if self.count_publishers(topic):
+            reason = 'is the matcher active, and does it see images?'
+        else:
+            found = ', '.join(name for name, types in self.get_topic_names_and_types()
+                              if CLOUDS in types and name.endswith('/matches') and self.count_publishers(name))
+            reason = 'nobody publishes it' + (f'; matches come on {found}: remap matcher/matches to it' if found else '')
+        return f'no cloud on {topic} for {seconds:.0f} s: {reason}'
+
     def _verdict(self) -> diagnostics.Verdict:
-        silence, lost = (time.monotonic() - since for since in (self._heard, self._lost_since))
-        if silence > SILENCE_S:
-            return diagnostics.Verdict(diagnostics.WARN, f'no cloud on {self._matches.topic_name} for {silence:.0f} s: is the '
-                                       'matcher active, and does it see images?')
+        lost = time.monotonic() - self._lost_since
+        if silent := self._why_silent(SILENCE_S):
+            return diagnostics.Verdict(diagnostics.WARN, silent)
         if self._trouble:
             return diagnostics.Verdict(diagnostics.WARN, self._trouble)
         if slow := self._slowness:

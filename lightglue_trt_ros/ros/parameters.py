@@ -115,6 +115,11 @@ def as_declared(parameters: Iterable[Parameter]) -> list[Parameter]:
             for given in parameters]
 
 
+def check_declared(node: Node, names: Iterable[str]) -> None:
+    """Raises ConfigError for a name that the node does not have, with a similar one, which rclpy's own refusal lacks."""
+    check_names([name for name in names if not node.has_parameter(name)], _FIELDS)
+
+
 def settings_given(node: Node, known: Collection[str]) -> dict[str, Any]:
     """The `known` settings that a params file or the command line gives; `node` declares parameters from overrides by itself.
 

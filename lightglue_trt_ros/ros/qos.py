@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from rclpy.node import Node
-from rclpy.qos import QoSPolicyKind, QoSProfile, ReliabilityPolicy
+from rclpy.qos import DurabilityPolicy, QoSPolicyKind, QoSProfile, ReliabilityPolicy
 from rclpy.qos_overriding_options import QoSOverridingOptions
 
 from ..utils.errors import ConfigError
@@ -20,6 +20,11 @@ VALUES = {'history': ('keep_last', 'keep_all'), 'reliability': ('reliable', 'bes
 def newest() -> QoSProfile:
     """For the last message alone, of any publisher."""
     return QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+
+
+def latched() -> QoSProfile:
+    """For the last message of publishers that keep it, sent before too. Best effort would not get that."""
+    return QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL)
 
 
 def check_overrides(node: Node) -> None:

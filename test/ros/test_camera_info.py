@@ -11,6 +11,8 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the nodes are not tested')
 from diagnostic_msgs.msg import DiagnosticStatus
+from rclpy.node import Node
+from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CameraInfo
 from support.ros_helpers import SECOND, SMALL, image_message, matcher_node, opens, with_peer
@@ -21,6 +23,7 @@ from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.ros import camera_info
 from lightglue_trt_ros.ros.camera_info import LINES, CameraListener
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
+from lightglue_trt_ros.ros.fading_log import FadingLog
 
 SIZE = (48, 64)
 USED = 'CameraInfo on /camera_info is used from now on'
@@ -157,6 +160,41 @@ def test_a_calibration_that_changes_with_every_image_does_not_fill_the_log(stack
     for _ in range(10):
         run.focal()
     assert capfd.readouterr().err.count('used from now on: plumb_bob, fx 109.0') == 1, 'the one that lasts is logged'
+
+
+@pytest.mark.parametrize('other', [{'k': [61.0, 0.0, 31.5, 0.0, 61.0, 23.5, 0.0, 0.0, 1.0]}, ZEROS], ids=['another', 'zeros'])
+def test_calibrations_that_alternate_are_logged_less_and_less(stack, capfd, monkeypatch, other):
+    """For an hour, two publishers at 1 Hz each; then one of them ends."""
+    run, now = Listening(stack), [1000.0]
+    monkeypatch.setattr('lightglue_trt_ros.ros.camera_info.time.monotonic', lambda: now[0])
+    run.listener._problems = FadingLog(lambda: now[0], pause_s=0.0)
+    for _ in range(3600):
+        for each in (message(), message(**other)):
+            now[0] += 0.5
+            run.hear(each)
+            run.focal()
+    assert capfd.readouterr().err.count('used from now on') < 45
+    assert run.listener.restless.startswith('CameraInfo on /camera_info changes again and again: fix focus')
+    run.hear(message(70.0))
+    for _ in range(15):
+        now[0] += 1.0
+        run.focal()
+    assert capfd.readouterr().err.count('used from now on: plumb_bob, fx 70.0') == 1
+    assert not run.listener.restless
+
+
+def test_two_publishers_of_a_camera_info_are_counted_in_the_diagnostics(camera):
+    run = camera()
+    other = run.peer.node.create_publisher(CameraInfo, '/camera_info', 10)
+    wait_for(other.get_subscription_count)
+
+    def warned() -> bool:
+        for info in (message(), message(**ZEROS)):
+            run.tell(info)
+            run.frames(1)
+        return run.peer.status() == (DiagnosticStatus.WARN, 'CameraInfo on /camera_info changes again and again: 2 publishers send '
+                                     'it: stop all but that of this camera')
+    wait_for(warned)
 
 
 def test_lens_that_folds_is_used_and_its_fold_radius_is_logged(stack, capfd):
@@ -356,6 +394,42 @@ def test_where_nobody_publishes_it_one_line_says_so_after_some_seconds(camera, c
     assert run.peer.status() == (DiagnosticStatus.OK, 'matching')
     log = capfd.readouterr().err
     assert (log.count(line), log.count('WARN')) == (1, 0), log
+
+
+def test_camera_info_below_the_images_counts_after_one_next_to_them(camera):
+    """As ZED cameras have it."""
+    run = camera()
+    below = run.peer.node.create_publisher(CameraInfo, '/image/camera_info', 10)
+    wait_for(below.get_subscription_count)
+    below.publish(message(40.0))
+    wait_for(lambda: (run.frames(1), run.focals[-1] == 40.0)[1])
+    run.tell(message(60.0))
+    wait_for(lambda: (run.frames(1), run.focals[-1] == 60.0)[1])
+    below.publish(message(40.0, second=1))
+    run.frames(3)
+    assert run.focals[-1] == 60.0
+
+
+def test_a_missing_camera_info_names_those_of_other_topics(camera, capfd, monkeypatch):
+    monkeypatch.setattr(camera_info, 'MISSING_S', 0.3)
+    run = camera(stereo=True)
+    run.peer.node.destroy_publisher(run.infos)
+    run.peer.node.create_publisher(CameraInfo, '/driver/camera_info', 10)
+    remedy = 'there is one on /driver/camera_info: remap camera_info to it if it is of these images'
+    wait_for(lambda: (run.frames(1), remedy in run.peer.status()[1])[1])
+    assert remedy in capfd.readouterr().err
+
+
+def test_a_camera_info_that_was_sent_once_and_is_kept_is_read(stack, camera):
+    kept = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+    driver = Node('driver')
+    stack.callback(driver.destroy_node)
+    driver.create_publisher(CameraInfo, '/camera_info', kept).publish(message(50.0))
+    run = camera()
+    wait_for(lambda: (run.frames(1), run.focals[-1] == 50.0)[1])
+    run.tell(message(60.0))
+    run.frames(1)
+    assert run.focals[-1] == 60.0
 
 
 @pytest.mark.parametrize('parameters', [{}, {'depth': True}, {'stereo': True}, {'tracks_format': 'vins', 'stereo': True},

@@ -14,7 +14,7 @@ from diagnostic_msgs.msg import DiagnosticArray, DiagnosticStatus
 from rclpy.node import Node
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import CameraInfo, Image, PointCloud, PointCloud2
-from std_msgs.msg import Bool
+from std_msgs.msg import Bool, Header
 from std_srvs.srv import Trigger
 from support.ros_helpers import SECOND, SMALL, header, image_message, matcher_node, opens, spun, started, uniform_image
 from support.waiting import wait_for
@@ -221,6 +221,12 @@ def test_each_camera_has_the_calibration_of_its_own_topic(rig):
     wait_for(lambda: run.status('rear')[2].get('calibration') == calibration)
     assert run.status('front')[2]['calibration'] == 'none: no CameraInfo on /front/camera_info'
     assert run.status('front')[1] == run.status('rear')[1] == 'matching'
+    other = run.peer.create_publisher(CameraInfo, '/front/camera_info', 10)
+    wait_for(other.get_subscription_count)
+    other.publish(CameraInfo(header=Header(frame_id='rear'), width=64, height=48, distortion_model='plumb_bob', k=k))
+    wait_for(lambda: run.node._cameras[0]._calibration._infos)
+    run.pair('front', 11.0)
+    wait_for(lambda: 'remap front/camera_info to the topic of this camera' in run.status('front')[2]['calibration'])
 
 
 @pytest.mark.parametrize('channels', [5, 9])

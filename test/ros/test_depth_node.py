@@ -348,7 +348,7 @@ def test_a_depth_topic_of_another_transport_is_told_with_its_own_setting(stack):
     wait_for(lambda: 'nobody publishes it; sensor_msgs/msg/CompressedImage comes on /depth/compressedDepth: set depth_transport to '
              'compressedDepth' in rig.peer.status()[1])
     rig.peer.node.destroy_publisher(other)
-    wait_for(lambda: rig.peer.status()[1].endswith('nobody publishes sensor_msgs/msg/Image anywhere'))
+    wait_for(lambda: rig.peer.status()[1].endswith('nobody publishes sensor_msgs/msg/Image anywhere; start its driver'))
     rig.peer.node.create_publisher(Image, '/aligned/depth', 1)
     wait_for(lambda: rig.peer.status()[1].endswith('nobody publishes it; sensor_msgs/msg/Image comes on /aligned/depth'))
 

@@ -73,6 +73,19 @@ def test_warnings_that_alternate_are_logged_in_turns_and_not_each_time():
     assert logged(FadingLog(clock), clock, warnings) == [0, 5, 10, 15, 70, 75], 'of an even number a, of an odd one b'
 
 
+@pytest.mark.parametrize('apart', [6, 30, 590])
+def test_a_warning_that_comes_again_and_again_fades_as_well(apart):
+    """A frame that a loose cable damages, or a recording in a loop."""
+    clock = Clock()
+    log = FadingLog(clock)
+    warnings = [(second, 'frame dropped: the JPEG is cut off') for second in range(0, 86_400, apart)]
+    assert len(logged(log, clock, warnings)) <= 3 + 86_400 // 600
+    clock.now += 601.0
+    assert log.due('frame dropped: the JPEG is cut off'), 'it had ended long ago'
+    clock.now += 12.0
+    assert log.due('frame dropped: the JPEG is cut off'), 'and is new'
+
+
 def test_each_warning_fades_separately_and_restarts_if_time_goes_back():
     clock = Clock()
     warnings = ((step % 150 * 0.1, 'ab'[step % 2]) for step in range(300))  # the clock of a recording that begins again

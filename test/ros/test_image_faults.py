@@ -126,6 +126,21 @@ def test_a_second_publisher_of_the_matches_warns_until_it_ends(matcher):
     assert send_until(matcher, scene, MATCHING, 60)[0] == OK
 
 
+def test_a_recording_beside_a_driver_is_named_where_stamps_go_back(matcher):
+    recording = matcher.peer.node.create_publisher(Image, '/image', 10)
+    wait_for(recording.get_subscription_count)
+    for number in range(600):
+        matcher.peer.send(image_message(10 * SECOND + number * SECOND // 20, scene(number)), recording)
+        time.sleep(0.05)
+        matcher.peer.send(image_message(10**6 * SECOND + number * SECOND // 20, scene(number)))
+        time.sleep(0.05)
+        level, message = matcher.peer.status()
+        if 'tracks started anew' in message:
+            break
+    assert level == DiagnosticStatus.WARN
+    assert message.endswith('; /image has 2 publishers: stop recordings, or give each camera a topic of its own')
+
+
 def test_a_fault_is_reported_before_the_rate_and_after_rejections():
     statistics, fault = FrameStatistics(), diagnostics.Verdict(diagnostics.WARN, 'a fault')
     for _ in range(5):

@@ -139,7 +139,7 @@ def test_mask_file_and_topic_combine_while_the_topic_is_fresh(running, tmp_path)
                              'the image, mask_max_age_s is 0.5')
     assert run.peer.status() == (DiagnosticStatus.WARN, 'the newest mask on /mask is 0.80 s older than the image, mask_max_age_s '
                                  'is 0.5: matching goes on without it')
-    for _ in range(7):  # once it has come for a while, it is told of again
+    for _ in range(12):  # once it has come for a while, it is told of again
         run.mask(UPPER, age_s=-0.8)
         assert (run.frame(step_s=0.9)[0] > 0).sum() == (both > 0).sum()
     assert run.said('the mask on /mask is used')

@@ -33,6 +33,7 @@ from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.ros import diagnostics
 from lightglue_trt_ros.ros.clouds import matches_from_cloud
+from lightglue_trt_ros.ros.fading_log import FadingLog
 from lightglue_trt_ros.ros.frame_statistics import FrameStatistics
 from lightglue_trt_ros.ros.matcher import subscription
 from lightglue_trt_ros.utils.errors import ConfigError, DeviceMemoryError, EngineError
@@ -210,6 +211,22 @@ def test_frames_that_are_rejected_for_one_reason_are_logged_once(running, capfd)
     assert re.fullmatch(r"\d s ago: image encoding 'foo8' is none of mono8, .*", peer.figures()['last error'])
 
 
+def test_frames_that_are_rejected_now_and_then_are_logged_less_and_less(running, capfd, monkeypatch):
+    """As of a loose cable: each one after others that are good."""
+    monkeypatch.setattr('lightglue_trt_ros.ros.fading_log.CALM_S', 0.1)
+    monkeypatch.setattr('lightglue_trt_ros.ros.fading_log.PAUSES_S', (0.0, 0.5, 1000.0))
+    run = running()
+    run.node._cameras[0]._rejections = FadingLog(pause_s=0.0)
+    run.peer.wait_for_backend('null')
+    for number in range(12):
+        message = image_message((10 + number) * SECOND)
+        message.encoding = 'jpeg'
+        run.peer.send(message)
+        time.sleep(0.2)
+    wait_for(lambda: run.peer.figures().get('frames rejected') == '12')
+    assert capfd.readouterr().err.count("frame dropped: image encoding 'jpeg'") == 2
+
+
 def test_two_sizes_in_turns_are_logged_once_and_not_with_each_image(running, capfd):
     """As of two cameras on one topic: tracks start anew with each image, and the advice about the size changes."""
     peer = running().peer
@@ -254,6 +271,29 @@ def test_advice_on_stretched_and_dark_images():
     assert 'set image_width to 1008 and image_height to 304' in lines[0]
     assert 'image_bits' in diagnostics.advice(np.full((480, 640), 15, np.uint8), 'mono16', config)[0]
     assert not diagnostics.advice(np.full((960, 1280), 90, np.uint8), 'mono16', config)
+
+
+def test_compressed_images_of_16_bits_that_are_dark_get_a_line(running, capfd):
+    peer = running(image_transport='compressed').peer
+    peer.wait_for_backend('null')
+    samples = np.random.default_rng(0).integers(0, 1 << 12, (48, 64), np.uint16)
+    png = cv2.imencode('.png', samples)[1].tobytes()
+    peer.send(CompressedImage(header=header(10 * SECOND), format='mono16; png compressed ', data=png))
+    wait_for(lambda: peer.figures().get('frames processed') == '1')
+    assert 'the brightest pixel of this mono16 frame is 15 of 255' in capfd.readouterr().err
+
+
+def test_a_thermal_camera_of_16_bits_gets_a_line_about_its_range(running, capfd):
+    """A room in hundredths of a kelvin."""
+    room, peer = np.linspace(28900, 30100, 64, dtype='<u2'), running().peer
+    for number in range(2):
+        message = Image(header=header((10 + number) * SECOND), height=48, width=64, encoding='mono16', step=128)
+        message.data.frombytes(np.tile(room, (48, 1)).tobytes())
+        peer.send(message)
+        wait_for(lambda number=number: peer.figures().get('frames processed') == str(number + 1))
+    log = capfd.readouterr().err
+    assert log.count('nearly all pixels of this mono16 frame are from 112 to 117 of 255') == 1
+    assert 'let the driver publish 8 bits, stretched to the range that it uses' in log
 
 
 @pytest.mark.parametrize('size', [(1, 1), (1, 1000), (1000, 1), (8, 8), (20, 20_000), (20, 4000)])
@@ -341,6 +381,12 @@ def test_setting_parameters_while_it_runs(running):
         assert run.node.get_parameter(name).value == (value if ok else before)
         assert run.node.get_parameter('match_threshold').type_ == Parameter.Type.DOUBLE
     first_pair(run.peer)
+
+
+def test_a_misspelt_parameter_is_refused_with_the_right_name(running):
+    request = SetParameters.Request(parameters=[Parameter('match_treshold', value=0.5).to_parameter_msg()])
+    result = running().peer.call(SetParameters, '/matcher/set_parameters', request).results[0]
+    assert (result.successful, result.reason) == (False, "unknown setting 'match_treshold': did you mean match_threshold?")
 
 
 @pytest.mark.parametrize(('parameters', 'words'), [

@@ -12,6 +12,8 @@ import pytest
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 nav = pytest.importorskip('nav_msgs.msg', reason='nav_msgs is not installed: the odometry is not tested')
 from diagnostic_msgs.msg import DiagnosticStatus
+from rcl_interfaces.srv import SetParameters
+from rclpy.parameter import Parameter
 from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import CameraInfo, PointCloud2, PointField
 from support.bags import IMAGE, write_messages
@@ -228,6 +230,17 @@ def test_a_parameter_that_it_does_not_have_is_refused(stack):
         Watcher(stack, odom_fram='world')
 
 
+def test_its_parameters_are_refused_while_it_runs(stack):
+    """They would change nothing."""
+    watcher = Watcher(stack, odom_frame='map', publish_tf=False)
+    assert watcher.node.get_parameter('odom_frame').value == 'map'
+    for name, value in (('base_frame', 'base_link'), ('odom_frame', 'odom'), ('publish_tf', True)):
+        request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
+        result = watcher.peer.call(SetParameters, '/odometry/set_parameters', request).results[0]
+        assert (result.successful, 'read-only' in result.reason) == (False, True)
+        assert watcher.node.describe_parameter(name).description
+
+
 def test_forward_is_x_and_up_is_z():
     np.testing.assert_array_equal(UPRIGHT[:3, :3] @ [0, 0, 1], [1, 0, 0])
     np.testing.assert_array_equal(UPRIGHT[:3, :3] @ [0, -1, 0], [0, 0, 1])
@@ -388,6 +401,27 @@ def test_a_silent_matcher_is_told_in_the_diagnostics(stack):
     watcher = Watcher(stack, publish_tf=False)
     wait_for(lambda: watcher.status()[1].startswith('no cloud on /matcher/matches for '))
     assert watcher.peer.reports[-1].status[0].name == 'odometry: poses'
+    assert watcher.status()[1].endswith('is the matcher active, and does it see images?')
+
+
+def test_where_camera_info_is_missing_image_is_to_be_remapped(stack):
+    """By the topic of the images it knows whether they are rectified."""
+    watcher, (step, *_) = Watcher(stack, publish_tf=False), steps(poses_of(3))
+    watcher.peer.node.destroy_publisher(watcher.infos)
+    watcher.peer.node.create_publisher(CameraInfo, '/left/camera_info', 10)
+    reason = 'there is one on /left/camera_info: remap image to the topic of the images'
+    wait_for(lambda: (watcher.hear(cloud_of(step)), reason in watcher.status()[1])[1])
+
+
+def test_matches_of_another_topic_are_named_where_none_come(stack, capfd, monkeypatch):
+    monkeypatch.setattr('lightglue_trt_ros.ros.odometry_node.ALONE_S', 3.0)
+    watcher = Watcher(stack, publish_tf=False)
+    watcher.peer.node.create_publisher(PointCloud2, '/matcher/front/matches', 1)
+    watcher.peer.node.create_publisher(PointCloud2, '/points', 1)
+    watcher.peer.node.destroy_publisher(watcher.clouds)
+    reason = 'nobody publishes it; matches come on /matcher/front/matches: remap matcher/matches to it'
+    wait_for(lambda: watcher.status()[1].endswith(reason))
+    assert capfd.readouterr().err.count(reason) == 1
 
 
 def test_without_camera_info_odometry_waits_and_drops_bad_clouds(stack, capfd):

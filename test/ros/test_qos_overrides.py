@@ -56,6 +56,13 @@ def test_subscriptions_and_publishers_have_the_quality_that_is_given(stack, capf
     wait_for(lambda: of_subscription(peer, '/image') == (reliable, volatile))
 
 
+def test_a_durability_that_no_driver_offers_is_named_with_the_remedy(stack):
+    running = SpunMatcher(matcher(**{f'{IMAGE}.durability': 'transient_local', f'{IMAGE}.reliability': 'reliable'}))
+    stack.callback(running.close)
+    wait_for(lambda: 'peer publishes volatile, which a transient local subscription never receives; set the durability in the '
+             'qos_overrides of this topic to volatile' in running.peer.status()[1])
+
+
 def test_an_override_of_no_topic_of_the_node_is_named(stack, capfd):
     running = SpunMatcher(matcher(**{'qos_overrides./camera/image_raw.subscription.reliability': 'reliable',
                                      f'{IMAGE}.deadline': 5, f'{IMAGE}.reliability': 'reliable'}))

@@ -129,9 +129,12 @@ class CameraInterface:
 
     @property
     def fault(self) -> diagnostics.Verdict | None:
-        """Several publishers of the matches, or images that can give none; None without such problems."""
-        return (diagnostics.mixed_matches(self._node, self._matches.topic_name) or diagnostics.useless_images(self._check)
-                or (None if self._paired is None else self._paired.fault))
+        """Several publishers of the matches, images that can give none, or calibrations in turns; None without such problems."""
+        if fault := diagnostics.mixed_matches(self._node, self._matches.topic_name) or diagnostics.useless_images(self._check):
+            return fault
+        if self._calibration is not None and (restless := self._calibration.restless):
+            return diagnostics.Verdict(diagnostics.WARN, restless)
+        return None if self._paired is None else self._paired.fault
 
     @property
     def waits(self) -> str:
@@ -153,13 +156,14 @@ class CameraInterface:
 
     def log_verdict(self, verdict: diagnostics.Verdict) -> None:
         """Log a warning, less often the longer it lasts, and the end of a silence. Called once a second."""
+        due = verdict.level == diagnostics.WARN and not verdict.logged and self._warnings.due(verdict.message)
+        if due:
+            self.log.warning(verdict.message)
         if verdict.silent_s:
-            self._silence = verdict
+            self._silence = verdict if due or self._silence is not None else None
         elif self._silence is not None and not self._warnings.lasts(self._silence.message):
             self.log.info(f'images come again on {self.images.topic_name}: none had come for {in_time(self._silence.silent_s)}')
             self._silence = None
-        if verdict.level == diagnostics.WARN and not verdict.logged and self._warnings.due(verdict.message):
-            self.log.warning(verdict.message)
 
     def _publisher(self, kind: Any, topic: str) -> Any:
         publisher = self._node.create_lifecycle_publisher(kind, topic, 10, qos_overriding_options=OVERRIDABLE)
@@ -228,7 +232,8 @@ class CameraInterface:
 
     def _advise(self, frame: Input) -> None:
         """Log what would improve matching when size or encoding of the images change."""
-        kind = (frame.image.shape, getattr(frame.source, 'encoding', ''))
+        encoding = getattr(frame.source, 'encoding', '') or getattr(frame.source, 'format', '').partition(';')[0]  # mono16; png
+        kind = (frame.image.shape, encoding)
         if kind != self._advised:
             self._advised = kind
             lines = diagnostics.advice(frame.image, kind[1], self.config)

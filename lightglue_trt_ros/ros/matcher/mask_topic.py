@@ -84,8 +84,9 @@ class CameraMasks:
         try:
             mask = self._current(image, stamp)
         except FrameError as error:
-            self._problem = self._before = str(error)
+            self._problem = str(error)
             if self._problems.due(self._problem):
+                self._before = self._problem
                 self._log.warning(f'{error}: matching goes on without it')
             return None
         self._problem = ''

@@ -30,7 +30,7 @@ from ...utils.errors import ConfigError, LightglueTrtError
 from ...utils.processes import keep_memory
 from .. import diagnostics
 from ..executor import spin
-from ..parameters import as_declared, declare_settings
+from ..parameters import as_declared, check_declared, declare_settings
 from ..qos import without_effect
 from .camera_interface import CameraInterface
 from .pipeline import Pipeline, State
@@ -181,6 +181,10 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
 
     def set_parameters_atomically(self, parameter_list: list[Parameter]) -> SetParametersResult:
         """Called by rclpy's parameter services."""
+        try:
+            check_declared(self, [each.name for each in parameter_list])
+        except ConfigError as error:
+            return SetParametersResult(successful=False, reason=str(error))
         return super().set_parameters_atomically(as_declared(parameter_list))
 
     def _on_set_parameters(self, parameters: list[Parameter]) -> SetParametersResult:
@@ -223,7 +227,8 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         statistics = camera.input.statistics
         if statistics.silence_s > SILENCE_S:
             return diagnostics.silent(self, statistics, *camera.wanted)
-        return diagnostics.working(statistics, camera.verdict, camera.waits, camera.fault)
+        several = diagnostics.several_publishers(self, camera.images.topic_name)
+        return diagnostics.working(statistics, camera.verdict, camera.waits, camera.fault, several)
 
 
 def run(node: MatcherNode, ending: Ending) -> None:

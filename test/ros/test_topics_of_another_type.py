@@ -1,0 +1,55 @@
+"""A camera's topic that has messages of another type, over real DDS: the node's reason names the topic to give instead."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
+from rclpy.node import Node
+from sensor_msgs.msg import CompressedImage, Image, PointCloud2
+from support.waiting import wait_for
+
+from lightglue_trt_ros.ros import diagnostics
+
+RAW, COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
+
+
+@pytest.fixture
+def driver(stack: ExitStack) -> Node:
+    """Of another process, as far as DDS knows: within one, a topic has one type."""
+    context = rclpy.Context()
+    rclpy.init(context=context)
+    stack.callback(context.try_shutdown)
+    node = Node('driver', context=context)
+    stack.callback(node.destroy_node)
+    return node
+
+
+@pytest.mark.parametrize(('kind', 'topic', 'given', 'transport', 'reason'), [
+    (CompressedImage, '/camera/image_raw/compressed', '/camera/image_raw/compressed', 'raw',
+     f'{COMPRESSED} comes there: set image_transport to compressed, and give /camera/image_raw, as the node appends /compressed'),
+    (CompressedImage, '/camera/jpeg', '/camera/jpeg', 'raw',
+     f'{COMPRESSED} comes there: set image_transport to compressed, and remap /camera/jpeg/compressed to it'),
+    (Image, '/camera/small/compressed', '/camera/small', 'compressed',
+     f'{RAW} comes there: set image_transport to raw, and give /camera/small/compressed'),
+    (CompressedImage, '/camera/image_raw/compressed', '/camera/image_raw/compressed', 'compressed',
+     f'nobody publishes it; {COMPRESSED} comes on /camera/image_raw/compressed; give /camera/image_raw, as the node appends '
+     '/compressed'),
+    (PointCloud2, '/points', '/camera/image_raw', 'raw',
+     f'nobody publishes {RAW} anywhere; start its driver, with the same ROS_DOMAIN_ID and RMW_IMPLEMENTATION'),
+    (CompressedImage, '/camera/image_raw/zstd', '/camera/image_raw', 'raw',
+     f'nobody publishes {RAW} anywhere; /camera/image_raw/zstd can be made raw by image_transport republish'),
+    (PointCloud2, '/camera/points', '/camera/points', 'raw',
+     f'sensor_msgs/msg/PointCloud2 comes there, no {RAW}; give another topic')])
+def test_a_topic_of_another_type_is_told_with_the_topic_to_give(stack: ExitStack, driver: Node, kind: Any, topic: str, given: str,
+                                                                 transport: str, reason: str) -> None:
+    node = Node('matcher')
+    stack.callback(node.destroy_node)
+    of = (Image, given) if transport == 'raw' else (CompressedImage, f'{given}/compressed')
+    images = node.create_subscription(*of, print, 1)
+    driver.create_publisher(kind, topic, 1)
+    wanted = diagnostics.Wanted(images, 'image_transport', 'compressed', 1)
+    wait_for(lambda: diagnostics.why_silent(node, wanted) == reason)
