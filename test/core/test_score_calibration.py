@@ -17,7 +17,8 @@ from lightglue_trt_ros.core.score_calibration import UNCALIBRATED, ScoreCalibrat
 from lightglue_trt_ros.networks.models import load_model
 
 HEIGHT, WIDTH, STEP = 192, 256, 12
-CONFIG = MatcherConfig(backend='onnxruntime', image_height=HEIGHT, image_width=WIDTH, max_keypoints=400, keyframes=2)
+CONFIG = MatcherConfig(backend='onnxruntime', image_height=HEIGHT, image_width=WIDTH, max_keypoints=400, keyframes=2,
+                       depth_confidence=0.97)  # of the matches after few layers, few have high scores
 CALIBRATION = ScoreCalibration(0.3, 0.6)
 EXPONENTS = st.floats(0.15, 4)
 
