@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.real_images import find_sequences
-from benchmarks.recorded_pairs import add_stride_options
-from lightglue_trt_eval.images.degradation import DEGRADATIONS, degraded_frames
+from benchmarks.recorded_pairs import AS_RECORDED, add_kind_options
+from lightglue_trt_eval.images.degradation import degraded_frames
 from lightglue_trt_eval.options import EvaluationOptions
 from lightglue_trt_eval.predict.frames import Frames, ShownFrame
 from lightglue_trt_eval.predict.methods import NEVER_S, correspondences
@@ -28,13 +28,11 @@ from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.odometry.two_view import pose_auc
-from lightglue_trt_ros.utils.arguments import number, some_of
 from lightglue_trt_ros.utils.commands import log
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import BagError, EngineError
 
 DATA = 'any recording with ground truth, or the folder of several'
-AS_RECORDED = 'none'
 FEWEST = 8  # matches that an epipolar geometry needs: fewer are no try
 OTHERS: dict[str, Sequence[float]] = {
     'inliers': (0, 0.8, 0.85, 0.95), 'matches': (50, 100, 300), 'of_keypoints': (0, 0.3, 0.6), 'covered': (0, 0.3, 0.7),
@@ -98,10 +96,7 @@ class Refusing(DepthZero):
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Which frames."""
-    add_stride_options(parser, '1,2')
-    parser.add_argument('--frames', type=number(int, 2), default=60, help='of the recording, default: %(default)s')
-    parser.add_argument('--kinds', type=some_of((AS_RECORDED, *DEGRADATIONS)), default=AS_RECORDED, metavar='NAME,…',
-                        help=f'of --degrade; {AS_RECORDED}: as recorded, the default')
+    add_kind_options(parser, '1,2', (AS_RECORDED,))
 
 
 def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:

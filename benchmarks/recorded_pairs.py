@@ -7,13 +7,16 @@ from collections.abc import Collection
 
 import numpy as np
 
+from lightglue_trt_eval.images.degradation import DEGRADATIONS
 from lightglue_trt_eval.predict.frames import DepthImages, Frames
 from lightglue_trt_eval.predict.scene import Scene, Timeline, usable_frames
 from lightglue_trt_ros.core.depth import DepthImage
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import UInt8
 from lightglue_trt_ros.datasets.sequence import Recording
-from lightglue_trt_ros.utils.arguments import number, numbers
+from lightglue_trt_ros.utils.arguments import number, numbers, some_of
+
+AS_RECORDED = 'none'  # of the kinds of degradation
 
 
 def add_stride_options(parser: argparse.ArgumentParser, strides: str = '1,4') -> None:
@@ -21,6 +24,14 @@ def add_stride_options(parser: argparse.ArgumentParser, strides: str = '1,4') ->
     parser.add_argument('--image-topic', metavar='TOPIC', help='of --data, where a bag has several with images')
     parser.add_argument('--strides', type=numbers, default=strides, metavar='N,…',
                         help='frames from one to the next, default: %(default)s')
+
+
+def add_kind_options(parser: argparse.ArgumentParser, strides: str, kinds: tuple[str, ...]) -> None:
+    """Which frames, and as which cameras see them."""
+    add_stride_options(parser, strides)
+    parser.add_argument('--frames', type=number(int, 2), default=60, help='of the recording, default: %(default)s')
+    parser.add_argument('--kinds', type=some_of((AS_RECORDED, *DEGRADATIONS)), default=','.join(kinds), metavar='NAME,…',
+                        help=f'of --degrade; {AS_RECORDED}: as recorded; default: %(default)s')
 
 
 def add_pair_options(parser: argparse.ArgumentParser) -> None:

@@ -11,16 +11,15 @@ import cv2
 import numpy as np
 
 from benchmarks.real_images import find_sequences
-from benchmarks.recorded_pairs import add_stride_options
+from benchmarks.recorded_pairs import AS_RECORDED, add_kind_options
 from lightglue_trt_eval.demo.flight import Flight
 from lightglue_trt_eval.evaluate import evaluate_recording
-from lightglue_trt_eval.images.degradation import DEGRADATIONS, degraded
+from lightglue_trt_eval.images.degradation import degraded
 from lightglue_trt_eval.images.static_structure import STRUCTURES
 from lightglue_trt_eval.options import SETTINGS, EvaluationOptions
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.types import UInt8
 from lightglue_trt_ros.datasets.bag import open_recording
-from lightglue_trt_ros.utils.arguments import number, some_of
 from lightglue_trt_ros.utils.commands import log
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import LightglueTrtError
@@ -28,7 +27,6 @@ from lightglue_trt_ros.utils.files import write_output
 
 DATA = 'any recording with ground truth'
 METRIC = 'pose_auc@10'
-AS_RECORDED = 'none'
 KINDS = (AS_RECORDED, 'border', 'dots35', 'dots', 'jpeg10', 'hot')
 SHOWN_FRAME = 20  # of the flight
 COLUMNS, CAPTION_PX, GAP_PX = 3, 42, 4
@@ -36,10 +34,7 @@ COLUMNS, CAPTION_PX, GAP_PX = 3, 42, 4
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Which frames, and which kinds; or the picture."""
-    add_stride_options(parser)
-    parser.add_argument('--frames', type=number(int, 2), default=60, help='of the recording, default: %(default)s')
-    parser.add_argument('--kinds', type=some_of((AS_RECORDED, *DEGRADATIONS)), default=','.join(KINDS), metavar='NAME,…',
-                        help=f'of --degrade; {AS_RECORDED}: as recorded; default: %(default)s')
+    add_kind_options(parser, '1,4', KINDS)
     parser.add_argument('--models', type=lambda text: text.split(','), default='ours,ours_light', metavar='NAME,…',
                         help='default: %(default)s')
     parser.add_argument('--sheet', type=Path, metavar='FILE', help='write a picture of every kind instead, .png or .webp')

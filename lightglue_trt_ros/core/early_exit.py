@@ -15,7 +15,7 @@ LAYERS = 6  # of the default model
 PUBLISHED = (0, 4, 5, 6, 9)  # layers that have run at each exit of the published network; why: docs/experiments.md
 ALL_LAYERS = -1.0  # a depth_confidence that never stops early
 EARLY_MATCH_SCORE = 0.25  # least score of a match at an early exit, whose weak ones are more often wrong (docs/experiments.md)
-DEPTH_CONFIDENCE = 0.9  # share of confident points that stops; less costs poses where structure stands (docs/experiments.md)
+DEPTH_CONFIDENCE = 0.9  # share of confident points that stops; 0.8 loses poses where structure stands (docs/experiments.md)
 
 
 @dataclass(frozen=True)

@@ -317,13 +317,13 @@ class EurocFolder(FolderRecording):
     @staticmethod
     def _says_stamps(path: Path) -> bool:
         """Whether a camera has data.csv, or images that are named by their stamps."""
-        return (path / 'data.csv').is_file() or bool(stamps_of_names(_files_in(path)))
+        return (path / 'data.csv').is_file() or bool(stamps_of_names(_files_in(path / 'data')))
 
     def __init__(self, path: Path, image_topic: str) -> None:
         if (path / 'data.csv').is_file():
             super().__init__(path, image_topic, *_listed(path, 'data.csv', path / 'data', parse_nanoseconds, ','))
         else:
-            super().__init__(path, image_topic, files := _files_in(path), stamps_of_names(files))
+            super().__init__(path, image_topic, files := _files_in(path / 'data'), stamps_of_names(files))
             self._note_names()
 
     @cached_property
@@ -419,16 +419,16 @@ def stamps_of_names(files: Sequence[Path]) -> list[int]:
     return stamps if all(before < after for before, after in pairwise([0, *stamps])) else []
 
 
-def _files_in(path: Path) -> list[Path]:
-    """The images of data/, in the order of names; none where there is none."""
-    return sorted((file for file in (path / 'data').glob('*') if file.name.lower().endswith(SUFFIXES) and not is_hidden(file.name)),
-                  key=natural)
+def _files_in(folder: Path) -> list[Path]:
+    """The images of a folder, in the order of names; none where it does not exist."""
+    return sorted((entry for entry in folder.glob('*')
+                   if entry.name.lower().endswith(SUFFIXES) and not is_hidden(entry.name) and entry.is_file()), key=natural)
 
 
 def _images_in(folder: Path, stamps: str) -> list[Path]:
-    names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not is_hidden(entry.name))
-    files = sorted((folder / name for name in names if name.lower().endswith(SUFFIXES)), key=natural)
+    files = _files_in(folder)
     if not files:
+        names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not is_hidden(entry.name))
         raise BagError(f'{folder} holds no image ({_in_words(names)}): an image folder has {folder.name}/*.png '
                        f'(or {", ".join(SUFFIXES[1:])}) and {stamps}')
     return files

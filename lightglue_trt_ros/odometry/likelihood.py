@@ -94,7 +94,7 @@ class Residuals:
         return np.asarray(_bounded(self.turning(rotations, directions)[0]**2).sum(axis=1), np.float64)
 
     def costs(self, rotations: Float64, directions: Float64) -> Float64:
-        """Those with the sides of points, or of the opposite directions where they are lower.
+        """The same with the sides of points; of the opposite directions where that is lower.
 
         A point on the wrong side of where it would be at infinity, on its line, is behind a camera: that is also a distance.
         """

@@ -67,19 +67,19 @@ class CameraListener:
         """
         self._node = node
         self._waiting = f'{" and ".join(needed_by)} {"wait" if len(needed_by) > 1 else "waits"}' if needed_by else ''
-        self._image_topic = node.resolve_topic_name(camera_topic(camera, image))
-        info = camera_topic(camera, INFO_OF[image])
-        remapped, plain = (node.resolve_topic_name(info, only_expand=only) for only in (False, True))
+        self._image_name, self._info_name = camera_topic(camera, image), camera_topic(camera, INFO_OF[image])  # to remap
+        self._image_topic = node.resolve_topic_name(self._image_name)
+        remapped, plain = (node.resolve_topic_name(self._info_name, only_expand=only) for only in (False, True))
         topics = (remapped,) if remapped != plain else camera_info_places(self._image_topic)
         self._subscriptions = [self._listen(topic, number, newest(), qos_overriding_options=OVERRIDABLE)
                                for number, topic in enumerate(topics)]
-        usual = camera_info_topics(self._image_topic)  # of which log lines have the names
-        self.topic = ' or '.join(each.topic_name for each in self._subscriptions[:len(usual)])
+        usual = len(camera_info_topics(self._image_topic))  # topics that log lines name
+        self.topic = ' or '.join(each.topic_name for each in self._subscriptions[:usual])
         self._infos: dict[str, _Heard] = {}  # newest of each frame_id, the newest of all last; replaced, never changed
         self._read: tuple[_Heard, Size | None, Intrinsics | None, str] | None = None  # what `_converted` gives for the first two
         self._camera: Intrinsics | None = None  # the last one: the same object as long as its values are the same
-        self._missing_since, self._looked = math.inf, -math.inf  # monotonic seconds; the second is of `_look`
-        self._names, self._elsewhere, self._is_latched = (camera_topic(camera, image), info), '', False
+        self._missing_since = math.inf  # monotonic seconds
+        self._looked, self._elsewhere, self._is_latched = -math.inf, '', False  # of `_look`: time, other topics in words
         self._state: Intrinsics | str | None = None  # the calibration, or the reason for none
         self._logged: Intrinsics | str | None = None  # that of the last line
         self._changed, self._lines_in_s = -math.inf, IN_S  # time of the last change; least time of LINES lines
@@ -125,7 +125,7 @@ class CameraListener:
         topic = self.topic if heard is None else heard.topic
         if heard is None:
             frames = ' and '.join(map(repr, infos))
-            camera, words = None, (f'is of frame_id {frames}, the images are of {frame_id!r}: remap {self._names[1]} to the topic '
+            camera, words = None, (f'is of frame_id {frames}, the images are of {frame_id!r}: remap {self._info_name} to the topic '
                                    'of this camera, or give both one frame_id')
         else:
             if self._read is None or self._read[0] is not heard or self._read[1] != size:
@@ -174,16 +174,16 @@ class CameraListener:
             return
         self._looked, node = time.monotonic(), self._node
         own = {without_transport(each.topic_name) for each in node.subscriptions}
-        kept = [(number, each.topic_name) for number, each in enumerate(self._subscriptions)
-                if any(info.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL
-                       for info in node.get_publishers_info_by_topic(each.topic_name))]
-        if kept and not self._is_latched:
+        if not self._is_latched:
+            kept = [(number, each.topic_name) for number, each in enumerate(self._subscriptions)
+                    if any(info.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL
+                           for info in node.get_publishers_info_by_topic(each.topic_name))]
             self._subscriptions += [self._listen(topic, number, latched()) for number, topic in kept]
-            self._is_latched = True
+            self._is_latched = bool(kept)
         found = ', '.join(name for name, types in node.get_topic_names_and_types()
                           if KIND in types and name not in own and node.count_publishers(name))
-        remedy = (f'remap {self._names[1]} to it if it is of these images' if without_transport(self._image_topic) in own else
-                  f'remap {self._names[0]} to the topic of the images')
+        remedy = (f'remap {self._info_name} to it if it is of these images' if without_transport(self._image_topic) in own else
+                  f'remap {self._image_name} to the topic of the images')
         self._elsewhere = found and f'; there is one on {found}: {remedy}'
 
     def _warn(self, line: str) -> None:

@@ -20,9 +20,8 @@ class _Given(NamedTuple):
 
     last: float
     line: float = -np.inf  # the last one
-    lines: int = 0  # of its present spell, and one of each spell before
-    spells: int = 0  # with a line; it ended between them
-    is_logged: bool = False  # in its present spell
+    spells: int = 0  # before the present one, with a line; it ended between them
+    lines: int = 0  # one of each of these, and those of the present spell
 
 
 class FadingLog:
@@ -49,11 +48,12 @@ class FadingLog:
         if not -CALM_S < now - given.last < PAUSES_S[-1]:  # time has gone back, or it has ended long ago
             given = NEVER
         elif now - given.last >= CALM_S:
-            given = given._replace(lines=given.spells, is_logged=False)
+            spells = given.spells + (given.lines > given.spells)
+            given = given._replace(spells=spells, lines=spells)
         pause_s = PAUSES_S[min(given.lines, len(PAUSES_S) - 1)]
         due = bool(now - given.line >= pause_s and abs(now - self._last_line) >= self._pause_s)
         if due:
-            given = _Given(now, now, given.lines + 1, given.spells + (not given.is_logged), True)
+            given = given._replace(line=now, lines=given.lines + 1)
             self._last_line = now
         self._warnings = dict([*self._warnings.items(), (kind, given._replace(last=now))][-MOST:])
         return due
