@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -87,7 +87,7 @@ def _stages(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
                 f'mean {np.mean(times.layers):.2f} layers, peak memory {times.peak_memory_mib:.0f} MiB',
                 ['stage', 'median', 'p95', 'p99', 'max'],
                 [(name, *percentiles(values), f'{max(values):.2f}') for name, values in times.stages.items()], left=1)
-    return {**dataclasses.asdict(times), 'fps': times.fps}
+    return {**dataclasses.asdict(times), 'stages': _to_microseconds(times.stages), 'fps': times.fps}
 
 
 def _caching(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _device(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
         print('\nNothing was measured: TensorRT on a GPU does not run here')
     medians = {name: float(np.median(values)) for name, values in times.items()}
     here = {f'this machine, {backend.spec.precision}': medians} if times else {}
-    return {**times, 'prediction': _predicted(config, measured_ms(config) | here)}
+    return {**_to_microseconds(times), 'prediction': _predicted(config, measured_ms(config) | here)}
 
 
 def _predicted(config: MatcherConfig, measured: dict[str, dict[str, float]]) -> dict[str, Any]:
@@ -183,6 +183,11 @@ def _frames(args: argparse.Namespace, config: MatcherConfig, before: int = 0) ->
     if args.recording is None:
         return textured_frames(count, config.image_height, config.image_width)
     return forth_and_back(gray_images(args.recording, args.image_topic, args.image_bits), count)
+
+
+def _to_microseconds(times: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """Milliseconds as a file keeps them."""
+    return {name: [round(value, 3) for value in values] for name, values in times.items()}
 
 
 def percentiles(values: Sequence[float], digits: int = 2) -> list[str]:
