@@ -109,6 +109,7 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
                     item.add_marker(skip)
 
 
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist, which a robot need not have
 def pytest_handlecrashitem(crashitem: str, report: pytest.TestReport) -> None:
     """A worker that ended or hung in a test that speaks over DDS: the next one tries it once more, and the summary says so."""
     if crashitem not in CRASHED and 'rclpy' in (REPOSITORY / crashitem.partition('::')[0]).read_text():

@@ -44,3 +44,9 @@ def test_a_test_that_hangs_is_ended_with_its_stack(tmp_path: Path) -> None:
     assert done.returncode != 0
     assert 'Timeout' in done.stdout + done.stderr
     assert 'in test_hangs' in done.stdout + done.stderr
+
+
+def test_tests_run_without_xdist() -> None:
+    command = [sys.executable, '-m', 'pytest', '-q', '-p', 'no:xdist', '-p', 'no:cacheprovider', '--collect-only', __file__]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
