@@ -276,9 +276,8 @@ def _among_fast(still: Float32, others: Float32, steps: Float32, size: Size) -> 
     if not len(others):
         return np.zeros(len(still), np.bool_)  # nothing is known of what is next to them
     some = np.s_[::max(1, len(others) // FITTED)]
-    some_others, slow = others[some].astype(np.float64), steps[some] < SLOW * np.median(steps)
-    distances = (some_others**2).sum(axis=1) - 2 * still @ some_others.T  # their squares, less a number for each that stands
-    nearest = np.argpartition(distances, min(NEIGHBOURS, len(slow)) - 1, axis=1)[:, :NEIGHBOURS]
+    slow = steps[some] < SLOW * np.median(steps)
+    nearest = np.argpartition(_distances(still, others[some]), min(NEIGHBOURS, len(slow)) - 1, axis=1)[:, :NEIGHBOURS]
     cells = (per_cell(still, size, PATCHES) > 0).reshape(PATCHES)
     patches = cv2.connectedComponents(cells.astype(np.uint8))[1].ravel()[_cell_of(still, size, PATCHES)]
     among = np.zeros(len(still), np.bool_)
@@ -310,7 +309,8 @@ def per_cell(points: Float32, size: Size, grid: Size = GRID) -> NDArray[np.intp]
 
 
 def _cell_of(points: Float32, size: Size, grid: Size) -> NDArray[np.intp]:
-    columns, rows = np.clip((points * (grid[1] / size[1], grid[0] / size[0])).astype(np.intp), 0, (grid[1] - 1, grid[0] - 1)).T
+    columns, rows = ((points[:, axis] * (grid[1 - axis] / size[1 - axis])).astype(np.intp).clip(0, grid[1 - axis] - 1)
+                     for axis in (0, 1))
     return np.asarray(rows * grid[1] + columns, np.intp)
 
 
@@ -329,8 +329,14 @@ def _where(cells: Float64) -> str:
 
 def _interleaved(moving: Float32, standing: Float32) -> bool:
     """Whether the nearest neighbours of moving points (N, 2) stand (M, 2), as of things that are seen through a pattern."""
-    some = moving[::max(1, len(moving) // 64)]
-    to_standing = np.linalg.norm(some[:, None] - standing, axis=2).min(axis=1)
-    to_moving = np.linalg.norm(some[:, None] - moving, axis=2)
-    to_moving[to_moving < 1e-3] = np.inf  # itself
-    return bool(np.mean(to_standing < to_moving.min(axis=1)) > INTERLEAVED)
+    every = max(1, len(moving) // 64)
+    some = moving[::every]
+    to_standing, to_moving = _distances(some, standing), _distances(some, moving)
+    to_moving[np.arange(len(some)), every * np.arange(len(some))] = np.inf  # itself
+    return bool(np.mean(to_standing.min(axis=1) < to_moving.min(axis=1)) > INTERLEAVED)
+
+
+def _distances(points: Float32, others: Float32) -> Float64:
+    """Squares (N, M) of those from points (N, 2) to others (M, 2), less a number for each point."""
+    to = others.astype(np.float64)
+    return (to**2).sum(axis=1) - 2 * points @ to.T
