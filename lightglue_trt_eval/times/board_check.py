@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 
 import numpy as np
 
 from lightglue_trt_ros.backends.tensorrt import TensorRTBackend
 from lightglue_trt_ros.core.backend import Backend
-from lightglue_trt_ros.core.config import MatcherConfig
+from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.geometry import resize_gray
 from lightglue_trt_ros.core.types import UInt8
 from lightglue_trt_ros.engines.manifest import Artifact, engine_dir_of
@@ -67,7 +68,8 @@ def check_shape(config: MatcherConfig, frames: Frames, count: int) -> ShapeCheck
         times = measure_stages(backend, config, frames(SKIPPED + count, height, width), SKIPPED)
         on_gpu = isinstance(backend, TensorRTBackend)
         return ShapeCheck(
-            config.engine_spec(backend.spec.precision).name, opened.reason, build_seconds(config) if on_gpu else None,
+            backend.spec.name, opened.reason,
+            build_seconds(engine_dir_of(config.engine_dir), backend.spec, config.weights) if on_gpu else None,
             round(open_s, 2), round(backend.device_memory_mib, 1) if isinstance(backend, TensorRTBackend) else None,
             _disagreements(backend, config, frames) if on_gpu else None, round(float(np.mean(times.layers)), 2),
             {name: levels(values) for name, values in times.stages.items()},
@@ -96,21 +98,21 @@ def levels(values: Sequence[float]) -> list[float]:
     return [round(float(value), 3) for value in np.percentile(values, LEVELS)] if values else []
 
 
-def build_seconds(config: MatcherConfig) -> float | None:
-    """What building the engines of `config` took, by their manifest."""
-    folder = engine_dir_of(config.engine_dir)
-    for path in sorted(folder.glob(f'*-{config.engine_spec("*").name}')):
+def build_seconds(engine_dir: Path, spec: EngineSpec, weights: str) -> float | None:
+    """What building the engines of `spec` took, by their manifest; None where none tells."""
+    for path in sorted(engine_dir.glob(f'*-{spec.name}')):
         try:
             artifact = Artifact.of_folder(path)
         except (OSError, ValueError):
             continue
-        if artifact.identity.weights == config.weights:
+        if artifact.identity.weights == weights:
             return round(float(sum(artifact.record.get('build_seconds', {}).values())), 1)
     return None
 
 
 def _disagreements(backend: Backend, config: MatcherConfig, frames: Frames) -> list[str]:
-    with closing(open_backend(replace(config, backend='onnxruntime', precision='fp32')).backend) as reference:
+    on_cpu = replace(config, backend='onnxruntime', precision='fp32')
+    with closing(open_backend(on_cpu, depth=backend.early_exits).backend) as reference:
         images = [resize_gray(image, config.engine_spec('fp16').size)
                   for image in islice(frames(FRAMES, config.image_height, config.image_width), FRAMES)]
         return failures(parity(backend, reference, images), backend.spec.precision)

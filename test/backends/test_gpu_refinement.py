@@ -15,8 +15,11 @@ import pytest
 from support.emulated_device import EmulatedGpu, EmulatedTensorRT
 from support.networks import light, moved, photo
 from support.stereo_pairs import plain_rig
+from support.written_engines import ADA, OURS, TENSORRT, WANTED, put
 from support.written_plans import written_plans
 
+from lightglue_trt_eval.demo.flight import textured_frames
+from lightglue_trt_eval.times import board_check
 from lightglue_trt_eval.times.stages import device_times, measure_stages
 from lightglue_trt_ros.backends import gpu_refinement as placing
 from lightglue_trt_ros.backends import tensorrt
@@ -33,6 +36,8 @@ from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.refinement import Pyramid, refine_points
 from lightglue_trt_ros.core.stereo import RightImage
 from lightglue_trt_ros.core.types import Thresholds
+from lightglue_trt_ros.engines.manifest import Identity
+from lightglue_trt_ros.engines.selection import Opened
 from lightglue_trt_ros.utils.errors import EngineError
 
 pytestmark = pytest.mark.networks
@@ -203,6 +208,22 @@ def test_the_gpus_time_of_frames_is_measured_with_and_without_layers(backend):
     assert (found.layers, found.stages['gpu']) == ([0, 0, 0], [2.0, 2.0, 2.0]), 'the emulated device takes 1 ms for each'
     times = device_times(backend, iter(images))
     assert len(times['together']) == len(times['at exit 0']) == 3
+
+
+def test_check_of_a_board_runs_through_its_engines(plans, gpu, on_host, monkeypatch, tmp_path):
+    def opened(config, depth=None):
+        if config.backend == 'onnxruntime':
+            assert depth == EARLY_EXITS
+            return Opened(on_host, 'CPU')
+        return Opened(tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, EARLY_EXITS, plans, 'emulated'), 'emulated')
+    monkeypatch.setattr(board_check, 'open_backend', opened)
+    monkeypatch.setattr(on_host, 'close', lambda: None)
+    put(tmp_path, dataclasses.replace(Identity.of_engines(SPEC, OURS, TENSORRT, ADA), ends=WANTED.ends))
+    config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints,
+                           engine_dir=str(tmp_path))
+    found = board_check.check_shape(config, lambda count, *size: textured_frames(count, *size), 3)
+    assert (found.name, found.engine, found.build_s, found.disagreements) == (SPEC.name, 'emulated', 3.5, [])
+    assert len(found.stages_ms['frame']) == len(found.device_ms['at exit 0']) == len(board_check.LEVELS)
 
 
 def test_features_of_a_frame_are_those_of_the_resized_one(backend, on_host):
