@@ -339,4 +339,4 @@ def _interleaved(moving: Float32, standing: Float32) -> bool:
 def _distances(points: Float32, others: Float32) -> Float64:
     """Squares (N, M) of those from points (N, 2) to others (M, 2), less a number for each point."""
     to = others.astype(np.float64)
-    return (to**2).sum(axis=1) - 2 * points @ to.T
+    return np.asarray((to**2).sum(axis=1) - 2 * points @ to.T, np.float64)
