@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -22,6 +21,7 @@ from benchmarks import (
     sweep,
     unchanged_fleets,
 )
+from lightglue_trt_eval.report.json_report import as_text
 from lightglue_trt_eval.times.provenance import provenance
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.utils.arguments import add_settings, settings_of
@@ -42,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     log.info(origin['machine'])
     figures = MEASUREMENTS[args.name].measure(args, MatcherConfig(**settings_of(args, MatcherConfig)))
     if args.json:
-        write_output(args.json, json.dumps({**origin, args.name: figures}, indent=1).encode())
+        write_output(args.json, as_text({**origin, args.name: figures}))
     return 0
 
 

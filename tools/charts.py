@@ -89,7 +89,7 @@ def calibration() -> str:
 def gpu_times() -> str:
     """Milliseconds of the GPU by stage."""
     rows = load('gpu_times').rows
-    svg = Svg('Milliseconds of the GPU for a frame by stage, on 8, 14 and 132 multiprocessors of an H100', 74 + 30 * len(rows))
+    svg = Svg('Milliseconds of the GPU for a frame by stage, on 8 and 132 multiprocessors of an H200', 74 + 30 * len(rows))
     svg.text(14, 22, 'GPU time of a frame, milliseconds (measured)', 'bold')
     left, longest, y = 150.0, max(float(row[5]) for row in rows), 52.0
     for model, multiprocessors, *times in rows:
@@ -106,12 +106,12 @@ def gpu_times() -> str:
 
 
 def boards() -> str:
-    """Predicted times of boards, hollow, and measured ones of an H100, filled; logarithmic."""
+    """Predicted times of boards, hollow, and measured ones of an H200, filled; logarithmic."""
     predicted, measured = load('boards'), load('gpu_times').rows
     lines = [(row[0], [float(part) for part in re.findall(r'[\d.]+', predicted.cell(row[0], f'{model}: together'))], kind)
              for row in predicted.rows for kind, model in (('c0', 'ours'), ('c1', 'ours_light'))]
     shares = list(dict.fromkeys(row[1] for row in measured))
-    svg = Svg('Milliseconds of the GPU for a frame: predicted for boards, measured on an H100',
+    svg = Svg('Milliseconds of the GPU for a frame: predicted for boards, measured on an H200',
               116 + 18 * len(lines) + 24 * len(shares))
     svg.text(14, 22, 'GPU time of a frame, milliseconds', 'bold')
     svg.text(14, 40, 'hollow: predicted, from bound to estimate · filled: measured', 'small soft')
@@ -130,7 +130,7 @@ def boards() -> str:
         svg.add('rect', f'{kind} open dashed', x=at(low), y=y - 5, width=at(high) - at(low), height=11, stroke_width=1.6)
         y += 18
     for share in shares:
-        svg.text(left - 8, y + 9, f'H100, {share} SM', 'small', 'end')
+        svg.text(left - 8, y + 9, f'H200, {share} SM', 'small', 'end')
         for model, kind in (('ours', 'c0'), ('ours_light', 'c1')):
             svg.add('circle', kind, cx=at(float(load('gpu_times').cell(f'{model}, {share}', 'together'))), cy=y + 4, r=5)
         y += 24

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import itertools
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
@@ -28,6 +27,7 @@ from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.files import write_output
 
 from ..demo.flight import forth_and_back, textured_frames
+from ..report.json_report import as_text
 from ..times.board_prediction import STAGES, measured_ms, predict
 from ..times.provenance import provenance
 from ..times.stages import device_times, measure_caching, measure_stages, profile, shares
@@ -47,7 +47,7 @@ def main(argv: list[str] | None = None) -> int:
     for part in args.parts or PARTS[:3]:
         report[part] = _MEASURES[part](args, config)
     if args.json:
-        write_output(args.json, json.dumps(report, indent=1).encode())
+        write_output(args.json, as_text(report))
     return 0
 
 

@@ -1,7 +1,7 @@
 """Prediction of a frame's GPU time on boards that nobody measured, from counted work, data sheets and a share of a large GPU.
 
 The **bound** of a stage is the larger of its operations over the GPU's peak rate and its bytes over the memory's bandwidth. It
-is no estimate: real engines need several times as long. The **estimate** is the time of the share of an H100 that has the board's
+is no estimate: real engines need several times as long. The **estimate** is the time of the share of an H200 that has the board's
 peak rates: between measured shares the logarithms are interpolated. Below 8 multiprocessors the time grows with the operations, and
 above 132 it stays, because launches and waits take most of it. It is at least the bound. FP8 is not predicted: TensorRT 8.6, which
 all was measured with, has no FP8.
@@ -23,15 +23,13 @@ from .graph_costs import Work, network_work
 
 STAGES = ('extract', 'match', 'place')  # as in timing.device_times; place is refinement and geometry
 MEASURED_AT = EngineSpec(480, 640, 1024, 'fp16')
-SHARES = (8, 14, 132)  # multiprocessors of the H100: all, and what CUDA MPS leaves of them
-# Milliseconds of STAGES by model and multiprocessors: `benchmark device`, H100, TensorRT 8.6, all layers, tartanair_hospital.
+SHARES = (8, 132)  # multiprocessors of the H200: what CUDA MPS leaves of them, and all
+# Milliseconds of STAGES by model and multiprocessors: `benchmark device`, H200, TensorRT 8.6, all layers, tartanair_hospital.
 TIMES_MS = {
-    ('ours', 8): (2.176, 3.135, 0.523),
-    ('ours', 14): (1.314, 2.144, 0.401),
-    ('ours', 132): (0.334, 0.649, 0.232),
-    ('ours_light', 8): (1.159, 2.183, 0.555),
-    ('ours_light', 14): (0.707, 1.489, 0.404),
-    ('ours_light', 132): (0.205, 0.473, 0.224),
+    ('ours', 8): (1.387, 3.206, 0.518),
+    ('ours', 132): (0.259, 0.664, 0.226),
+    ('ours_light', 8): (1.126, 2.219, 0.508),
+    ('ours_light', 132): (0.205, 0.473, 0.224),  # of an H100
 }
 
 
@@ -60,9 +58,9 @@ BOARDS = (Board('Orin Nano Super', 17, 2.1, 102), Board('Orin NX 16 GB', 15, 1.9
           Board('RTX 4060', 30, 15.1, 272), Board('RTX 4090', 165, 82.6, 1008))
 
 
-def share_of_h100(multiprocessors: int) -> Board:
-    """Multiprocessors of an H100 at 1.98 GHz; the whole memory is theirs."""
-    return Board(f'H100, {multiprocessors} multiprocessors', 8.1 * multiprocessors, 0.507 * multiprocessors, 3350)
+def share_of_h200(multiprocessors: int) -> Board:
+    """Multiprocessors of an H200 at 1.98 GHz; the whole memory is theirs."""
+    return Board(f'H200, {multiprocessors} multiprocessors', 8.1 * multiprocessors, 0.507 * multiprocessors, 4800)
 
 
 @dataclass(frozen=True)
@@ -93,8 +91,8 @@ def predict(config: MatcherConfig) -> BoardPrediction:
     measured = work if (spec, model) == (MEASURED_AT, reference) else stage_work(MEASURED_AT, reference)
 
     def estimate(board: Board, stage: str) -> Estimate:
-        """The time of the share of the H100 that has the board's rates, and no less than the bound."""
-        computing = [share_of_h100(count).compute_ms(measured[stage]) for count in SHARES]
+        """The time of the share of the H200 that has the board's rates, and no less than the bound."""
+        computing = [share_of_h200(count).compute_ms(measured[stage]) for count in SHARES]
         times = [TIMES_MS[reference, count][STAGES.index(stage)] for count in SHARES]
         asked = board.compute_ms(work[stage])
         between = float(np.interp(math.log(asked), np.log(computing[::-1]), np.log(times[::-1])))
@@ -129,8 +127,8 @@ def stage_work(spec: EngineSpec, model: str) -> dict[str, Work]:
 
 
 def measured_ms(config: MatcherConfig) -> dict[str, dict[str, float]]:
-    """Times measured on shares of an H100, by share and stage with `together`: only for models and shapes of TIMES_MS."""
+    """Times measured on shares of an H200, by share and stage with `together`: only for models and shapes of TIMES_MS."""
     if config.engine_spec('fp16') != MEASURED_AT:
         return {}
-    return {share_of_h100(count).name: dict(zip(STAGES, times, strict=True)) | {'together': sum(times)}
+    return {share_of_h200(count).name: dict(zip(STAGES, times, strict=True)) | {'together': sum(times)}
             for (model, count), times in TIMES_MS.items() if model == config.weights}

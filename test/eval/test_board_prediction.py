@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from lightglue_trt_eval.times import board_prediction as prediction
-from lightglue_trt_eval.times.board_prediction import SHARES, STAGES, Board, measured_ms, predict, share_of_h100
+from lightglue_trt_eval.times.board_prediction import SHARES, STAGES, Board, measured_ms, predict, share_of_h200
 from lightglue_trt_eval.times.graph_costs import Work
 from lightglue_trt_ros.core.config import MatcherConfig
 from tools import figures
@@ -33,7 +33,7 @@ def test_a_bound_is_of_operations_or_of_bytes():
 @pytest.mark.parametrize('model', ['ours', 'ours_light'])
 @pytest.mark.parametrize('count', SHARES)
 def test_a_share_of_the_h200_is_predicted_as_it_was_measured(monkeypatch, model, count):
-    share = share_of_h100(count)
+    share = share_of_h200(count)
     monkeypatch.setattr(prediction, 'BOARDS', (share,))
     predicted = predict(MatcherConfig(weights=model)).boards[share.name]
     times = prediction.TIMES_MS[model, count]
@@ -42,14 +42,14 @@ def test_a_share_of_the_h200_is_predicted_as_it_was_measured(monkeypatch, model,
 
 
 def test_predicted_times_interpolate_scale_or_clamp_by_gpu_share(monkeypatch):
-    shares = [share_of_h100(count) for count in (4, *SHARES, 11, 264)]
+    shares = [share_of_h200(count) for count in (4, *SHARES, 11, 264)]
     monkeypatch.setattr(prediction, 'BOARDS', tuple(shares))
     boards = predict(MatcherConfig()).boards
     for stage in STAGES:
-        four, eight, fourteen, whole, eleven, more = (boards[share.name][stage].estimate_ms for share in shares)
+        four, eight, whole, eleven, more = (boards[share.name][stage].estimate_ms for share in shares)
         assert four == pytest.approx(2 * eight)
-        assert eight > eleven > fourteen
-        assert eleven == pytest.approx(eight * (fourteen / eight)**(math.log(11 / 8) / math.log(14 / 8)))
+        assert eight > eleven > whole
+        assert eleven == pytest.approx(eight * (whole / eight)**(math.log(11 / 8) / math.log(132 / 8)))
         assert more == whole
 
 
@@ -83,7 +83,7 @@ def test_estimates_are_ordered_as_boards_models_and_shapes_are():
 def test_measured_times_are_of_their_shapes_and_models_alone():
     light = MatcherConfig(weights='ours_light')
     assert {name: each['match'] for name, each in measured_ms(light).items()} == {
-        share_of_h100(count).name: prediction.TIMES_MS['ours_light', count][1] for count in SHARES}
+        share_of_h200(count).name: prediction.TIMES_MS['ours_light', count][1] for count in SHARES}
     assert not measured_ms(MatcherConfig(weights='ours_light', max_keypoints=512))
     assert not measured_ms(MatcherConfig(weights='magicleap'))
 
