@@ -19,6 +19,7 @@ from ..core.cameras import (
     intrinsics_of,
     is_rectified,
     same_frame,
+    same_view,
     without_transport,
 )
 from ..core.geometry import Size, size_of
@@ -179,6 +180,29 @@ class BagRecording(Recording):
     @property
     def calibration_note(self) -> str:
         return self._calibration.note
+
+    @property
+    def calibration_change(self) -> str:
+        used, (topic, _), before, others = self.intrinsics, self._info_topic(), None, list[str]()
+        if used is None or topic is None:
+            return ''
+        with suppress(BagError):  # where the bag breaks off
+            for number, (_, stored) in enumerate(self.storage.messages(topic), 1):
+                where = f'{self.path}, message {number} of {topic.name}'
+                with suppress(BagError):
+                    raw = unpacked(stored, where)
+                    same, before = raw[STAMP_ENDS:] == before, raw[STAMP_ENDS:]
+                    info = None if same else deserialize(raw, CAMERA_INFO, where)
+                    if info is None or not same_frame(info.header.frame_id, self.frame_id):
+                        continue
+                    camera = intrinsics_of(info, self.image_topic, self._size)
+                    if not same_view(used, camera):
+                        others.append(f'message {number}: {camera.width}x{camera.height} pixels, fx {camera.k[0, 0]:.1f}, cx '
+                                      f'{camera.k[0, 2]:.1f}, D {camera.d.tolist()}')
+        return '' if not others else (
+            f'CameraInfo on {topic.name} changes, and {used.width}x{used.height} pixels, fx {used.k[0, 0]:.1f}, cx '
+            f'{used.k[0, 2]:.1f} are used for all images; others: {len(others)}, the first is {others[0]}. Record each setting of '
+            'the camera on its own')
 
     @cached_property
     def _calibration(self) -> _Calibration:

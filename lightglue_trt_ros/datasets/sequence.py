@@ -144,6 +144,11 @@ class Recording(ABC):
         return ''
 
     @property
+    def calibration_change(self) -> str:
+        """A line for people where the recorded calibration is another one later on; empty: it stays. It reads all messages."""
+        return ''
+
+    @property
     def right(self) -> Recording | None:
         """The right images of the same moments, where the recording says by itself which these are."""
         return None
