@@ -249,7 +249,7 @@ class BagRecording(Recording):
     def _info_topic(self) -> tuple[Topic | None, str]:
         """The topic of these images' CameraInfo; or None, and why."""
         infos = [topic for topic in self.topics if topic.type == CAMERA_INFO and topic.count]
-        for topic in sorted(filter(self._is_own, infos), key=lambda topic: not is_rectified(topic.name)):
+        for topic in sorted(filter(self._is_own, infos), key=lambda topic: not (is_rectified(topic.name) or topic.name.endswith('_raw'))):
             return topic, ''
         fitting = [topic for topic in infos if is_rectified(self.image_topic) or not is_rectified(topic.name)]
         if len(infos) == 1 and fitting and not self._camera:
@@ -263,9 +263,12 @@ class BagRecording(Recording):
     def _is_own(self, topic: Topic) -> bool:
         """Whether a topic is where these images' CameraInfo belongs.
 
-        The viewer of RealSense has Color_0/info/camera_info for Color_0/image/data.
+        The viewer of RealSense has Color_0/info/camera_info for Color_0/image/data. Older ZED drivers have camera_info_raw next to
+        images that are not rectified, and camera_info for those that are.
         """
-        places = (*camera_info_places(self.image_topic), re.sub(r'/image/data$', '/info/camera_info', self.image_topic))
+        places = [*camera_info_places(self.image_topic), re.sub(r'/image/data$', '/info/camera_info', self.image_topic)]
+        if not is_rectified(self.image_topic):
+            places.append(without_transport(self.image_topic).rpartition('/')[0] + '/camera_info_raw')
         return topic.name.strip('/') in [name.strip('/') for name in places]
 
     @property

@@ -219,6 +219,16 @@ def test_a_camera_file_replaces_a_doubtful_info(tmp_path: Path) -> None:
     assert not any('frame_id' in line for line in notes)
 
 
+@pytest.mark.parametrize(('images', 'focal'), [
+    ('/zed/left/image_raw_color', 120), ('/zed/left/image_raw_color/compressed', 120), ('/zed/left/image_rect_color', 80)])
+def test_camera_info_raw_counts_for_images_that_are_not_rectified(tmp_path: Path, images: str, focal: int) -> None:
+    topics = {images: Images(png=images.endswith('compressed')), '/zed/left/camera_info': [Info()],
+              '/zed/left/camera_info_raw': [Info(OTHER, (-0.2, 0.1, 0.0, 0.0, 0.0))]}
+    camera, _ = recorded(tmp_path, topics)
+    assert camera is not None
+    assert (camera.k[0, 0], camera.d.any()) == (focal, focal == 120)
+
+
 @pytest.mark.parametrize(('later', 'words'), [
     (Info(OTHER), 'the first is message 3: 96x72 pixels, fx 120.0, cx 40.0'),
     (Info(width=48, height=36, k=K / [[2, 1, 2], [1, 2, 2], [1, 1, 1]]), 'message 3: 48x36 pixels, fx 40.0'),
