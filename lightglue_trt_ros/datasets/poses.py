@@ -332,7 +332,7 @@ def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
             values = values[:_KITTI_VALUES]
         if len(values) != _KITTI_VALUES:
             raise ValueError(f'{len(values)} values where {_KITTI_VALUES} belong, a 3x4 matrix')
-        if not _is_rotation(values):
+        if not is_rotation(values):
             raise ValueError('its left 3x3 is no rotation; the rows of [R t] are needed, world from camera')
         return values
 
@@ -352,11 +352,11 @@ def _is_pose(words: Sequence[str]) -> bool:
         values = [float(word) for word in words[(len(words) - 1) % 4 == 0:]]
     except ValueError:
         return False
-    return (len(values) == _KITTI_VALUES and _is_rotation(values)) or values[_KITTI_VALUES:] == [0, 0, 0, 1]
+    return (len(values) == _KITTI_VALUES and is_rotation(values)) or values[_KITTI_VALUES:] == [0, 0, 0, 1]
 
 
-def _is_rotation(values: Sequence[float]) -> bool:
-    """Whether the left 3x3 of a matrix (3, 4), row by row, is one."""
+def is_rotation(values: ArrayLike) -> bool:
+    """Whether the left 3x3 of a matrix (3, 4), or of its 12 numbers row by row, is one."""
     r = np.asarray(values, np.float64).reshape(3, 4)[:, :3]
     return bool(np.abs(r @ r.T - np.eye(3)).max() < 1e-3 and np.linalg.det(r) > 0)
 
