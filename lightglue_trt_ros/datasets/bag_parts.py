@@ -67,8 +67,8 @@ def parts_of(path: Path) -> Parts:
             (path / 'metadata.yaml').exists() else []
         recordings = {re.sub(r'[_.-]?\d+$', '', Path(name).stem) for name in here}
         if len(recordings) > 1:
-            notes.append(f'{path}: {_listing(here)} are of {len(recordings)} recordings by their names, and read as one: name a '
-                         'file to read it alone')
+            notes.append(f'{path}: {_listing(here)} are of {len(recordings)} recordings by their names, and read as one: name one '
+                         'where they do not belong together')
         gaps = _gaps(list(here))
         if gaps:
             notes.append(f'{path}: {_listing(gaps)} {_is(gaps)} absent by the numbers of the other parts: '

@@ -157,7 +157,10 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
     else:
         chosen = [topic for topic in topics if topic.name == name]
         if not chosen:
-            raise BagError(f'{bag.path} has no poses on {name}. Topics of poses: {listing}')
+            other = next((f', but {topic.type}: write its poses into a file (--truth), or name a topic of '
+                          f'{", ".join(kind.rpartition("/")[2] for kind in kinds)}'
+                          for topic in bag.topics if topic.name == name), '')
+            raise BagError(f'{bag.path} has no poses on {name}{other}. Topics of poses: {listing}')
     try:
         tracks = measured[chosen[0].name] if chosen[0].name in measured else read_poses(bag, chosen[0], on_note)
         if chosen[0].type == PATH and any(are_on_grid(track.rows) for track in tracks):

@@ -168,7 +168,7 @@ def test_the_choice_of_a_topic(tmp_path: Path) -> None:
     assert truth is not None
     assert np.abs(truth.poses - camera_poses()[::-1]).max() < 1e-12
     for topic in ('/image', '/c'):
-        with pytest.raises(BagError, match=rf'no poses on {topic}\. Topics of poses: /a \('):
+        with pytest.raises(BagError, match=rf'no poses on {topic}(, but sensor_msgs.msg.Image: .*)?\. Topics of poses: /a \('):
             load_ground_truth(recording, topic=topic)
     bag = Bag(tmp_path / 'one').poses('/a', POSE, camera_poses()).poses('/initialpose', POSE, camera_poses(1))
     truth = load_ground_truth(bag.open())
@@ -344,6 +344,15 @@ def test_unit_of_time_that_the_column_names_counts(tmp_path: Path, heading: str,
     truth = read_quaternions(path, kind_of(path))
     assert truth.stamps_ns.tolist() == [1_250_500_000]
     np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
+
+
+@pytest.mark.parametrize('kind', ['geometry_msgs/msg/PoseArray', 'mocap_msgs/msg/RigidBodies', 'sensor_msgs/msg/NavSatFix'])
+def test_a_named_topic_of_another_type_is_refused_with_the_types(tmp_path: Path, kind: str) -> None:
+    bag = Bag(tmp_path / 'bag')
+    bag.add('/gt', kind, (SECOND, bytes(20)))
+    with pytest.raises(BagError, match=f'has no poses on /gt, but {kind}: write its poses into a file .--truth., or name a topic '
+                                       'of PoseStamped, Odometry, .*TFMessage, Path. Topics of poses: none'):
+        load_ground_truth(bag.open(), topic='/gt')
 
 
 @pytest.mark.parametrize('names', ['timestamp tx ty tz qw qx qy qz', '# by a tracker\n# t_ns, x, y, z, qw, qx, qy, qz',
