@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections import deque
@@ -181,13 +182,12 @@ class BagRecording(Recording):
     def calibration_note(self) -> str:
         return self._calibration.note
 
-    @property
-    def calibration_change(self) -> str:
+    def calibration_change(self, most: int | None = None) -> str:
         used, (topic, _), before, others = self.intrinsics, self._info_topic(), None, list[str]()
         if used is None or topic is None:
             return ''
         with suppress(BagError):  # where the bag breaks off
-            for number, (_, stored) in enumerate(self.storage.messages(topic), 1):
+            for number, (_, stored) in enumerate(itertools.islice(self.storage.messages(topic), most), 1):
                 where = f'{self.path}, message {number} of {topic.name}'
                 with suppress(BagError):
                     raw = unpacked(stored, where)

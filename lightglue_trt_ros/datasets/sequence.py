@@ -143,9 +143,8 @@ class Recording(ABC):
         """Why no recorded calibration is used, or a doubt about the one that is, for people; empty: nothing to tell."""
         return ''
 
-    @property
-    def calibration_change(self) -> str:
-        """A line for people where the recorded calibration is another one later on; empty: it stays. It reads all messages."""
+    def calibration_change(self, most: int | None = None) -> str:
+        """A line for people where the recorded calibration changes within its first `most` messages (None: all), or empty."""
         return ''
 
     @property

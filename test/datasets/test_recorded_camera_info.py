@@ -241,9 +241,10 @@ def test_a_camera_info_that_changes_in_the_recording_is_noted(tmp_path: Path, la
     assert '96x72 pixels, fx 80.0, cx 47.5 are used for all images; others: 1,' in line
     assert words in line
     assert facts['camera'].endswith('fx 80.0, fy 80.0')
+    assert not any('changes' in line for line in scene_of(tmp_path / 'bag', EvaluationOptions(max_frames=2))[1]), 'of these frames'
 
 
 def test_a_camera_info_that_trembles_or_is_of_others_is_no_change(tmp_path: Path) -> None:
     infos = [Info(), Info(K * 1.0001), Info(frame_id='rear', k=OTHER), ZERO, Info()]
     camera_bag(tmp_path / 'bag', {'/cam/image_raw': Images(), '/cam/camera_info': infos})
-    assert open_recording(tmp_path / 'bag').calibration_change == ''
+    assert open_recording(tmp_path / 'bag').calibration_change() == ''
