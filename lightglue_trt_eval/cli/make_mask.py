@@ -58,7 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     if out.suffix.lower() != '.png':
         parser.error(f'--out {out}: the mask is a PNG, as mask_file takes it; give a name that ends in .png')
     failures = list[str]()
-    for name, recording in _recordings(args).items():
+    for name, recording in _recordings(args, failures).items():
         path = Path(str(out).replace('{camera}', name))
         try:
             _make(recording, path, args.max_frames)
@@ -75,11 +75,16 @@ def main(argv: list[str] | None = None) -> int:
     return 1 if failures else 0
 
 
-def _recordings(args: argparse.Namespace) -> dict[str, Recording]:
-    """The recordings of the cameras by name; a single one has none."""
+def _recordings(args: argparse.Namespace, failures: list[str]) -> dict[str, Recording]:
+    """The recordings of the cameras by name; a single one has none. `failures` gets a line for each camera that has no images."""
     if args.cameras:
-        found = {name: open_recording(args.recording, args.image_topic and args.image_topic.replace('{camera}', name), name,
-                                      image_bits=args.image_bits) for name in args.cameras}
+        found = dict[str, Recording]()
+        for name in args.cameras:
+            try:
+                found[name] = open_recording(args.recording, args.image_topic and args.image_topic.replace('{camera}', name), name,
+                                             image_bits=args.image_bits)
+            except BagError as error:
+                failures.append(f'{name}: {error}')
         check_topics(args.recording, found)
         return found
     recording = open_recording(args.recording, args.image_topic, image_bits=args.image_bits)
@@ -98,8 +103,11 @@ def _make(recording: Recording, path: Path, most: int | None) -> None:
     with written_together(path.parent, 'name another place with --out') as scratch:
         for file, image in ((path, found.allowed), (picture, _over_frame(found))):
             (scratch / file.name).write_bytes(cv2.imencode('.png', image)[1].tobytes())
-    share = f'{100 * found.share:.1f} % of {size_text(size_of(found.allowed))} stands still and is masked'
-    print(f'{path}: {share if found.share else "nothing stands still, and nothing is masked"} ({found.frames} frames compared)')
+    share, size = f'{100 * found.share:.1f}', size_text(size_of(found.allowed))
+    print(f'{path}: ' + ('nothing stands still, and nothing is masked' if not found.share else
+                         f'{share} % of {size} stands still and is masked' if float(share) else
+                         f'{np.count_nonzero(found.allowed == 0)} pixels of {size} stand still and are masked: specks, no border')
+          + f' ({found.frames} frames compared)')
     print(f'look at {picture}')
 
 

@@ -347,6 +347,8 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
                 on_note(f'{_source(intrinsics, options)}: {intrinsics.fold}')
             if not options.camera and recording.calibration_note:
                 on_note(f'{recording.calibration_note}; --camera replaces it')
+            if not options.camera and (change := recording.calibration_change(options.max_frames)):
+                on_note(change)
             return intrinsics
         reason, advice = recording.calibration_note or 'no intrinsics in the recording', '; give --camera'
     except BagError as error:

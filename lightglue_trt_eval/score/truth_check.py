@@ -69,9 +69,10 @@ class TruthCheck:
         true, usual = self._scene.poses[:, :3, :3], float(np.median(angles_deg(seen)))
         found = _apart(seen, _between(true, pairs))
         reason, left = '', found
-        if found > WRONG * usual:
-            explained = [each for each in _explanations(true, pairs, seen) if each[1] < RIGHT * usual]
-            reason, left = ', or if '.join(reason for reason, _ in explained), min((left for _, left in explained), default=found)
+        wrong = found > WRONG * usual
+        tried = _explanations(true, pairs, seen) if wrong else _orders(true, pairs, seen) if found > CLOCK_DEG else []
+        if explained := [each for each in tried if each[1] < RIGHT * (usual if wrong else found)]:
+            reason, left = ', or if '.join(reason for reason, _ in explained), min(left for _, left in explained)
         if not reason and found > CLOCK_DEG:
             clock = self._clock(pairs, seen)
             if clock.difference_deg < min(LEFT * found, RIGHT * usual):
@@ -107,8 +108,6 @@ class TruthCheck:
 
 def _explanations(true: Float64, pairs: NDArray[np.int64], seen: Float64) -> list[tuple[str, float]]:
     """Mistakes in the rotations `true` (F, 3, 3) of frames, and the median difference in degrees without each."""
-    known = np.asarray(np.isfinite(true).all(axis=(1, 2)), np.bool_)
-    quaternions = quaternions_from_rotations(np.where(known[:, None, None], true, np.eye(3)))
     vectors, others = _vectors(seen), _vectors(_between(true, pairs))
     axes, off = np.eye(3), np.zeros(len(seen))
     for _ in range(3):  # wrong pairs fall out
@@ -120,10 +119,15 @@ def _explanations(true: Float64, pairs: NDArray[np.int64], seen: Float64) -> lis
                   'and mirror axes that are left-handed, as those of Unity and CARLA are',
                   float(np.degrees(np.median(off)))),
                  ('its poses are camera from world: invert them', _apart(seen, _between(true.transpose(0, 2, 1), pairs)))]
-    for order, columns in ORDERS.items():
-        rotations = poses_from(np.zeros((len(true), 3)), quaternions[:, columns])[:, :3, :3]
-        explained.append((f'its quaternions are {order}: name its columns', _apart(seen, _between(rotations, pairs))))
-    return explained
+    return explained + _orders(true, pairs, seen)
+
+
+def _orders(true: Float64, pairs: NDArray[np.int64], seen: Float64) -> list[tuple[str, float]]:
+    """The same of quaternions in another order, which may change the rotations between frames by little."""
+    known = np.asarray(np.isfinite(true).all(axis=(1, 2)), np.bool_)
+    quaternions = quaternions_from_rotations(np.where(known[:, None, None], true, np.eye(3)))
+    read = {order: poses_from(np.zeros((len(true), 3)), quaternions[:, columns])[:, :3, :3] for order, columns in ORDERS.items()}
+    return [(f'its quaternions are {order}: name its columns', _apart(seen, _between(each, pairs))) for order, each in read.items()]
 
 
 def _between(rotations: Float64, pairs: NDArray[np.int64]) -> Float64:

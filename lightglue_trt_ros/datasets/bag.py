@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections import deque
@@ -19,6 +20,7 @@ from ..core.cameras import (
     intrinsics_of,
     is_rectified,
     same_frame,
+    same_view,
     without_transport,
 )
 from ..core.geometry import Size, size_of
@@ -180,6 +182,28 @@ class BagRecording(Recording):
     def calibration_note(self) -> str:
         return self._calibration.note
 
+    def calibration_change(self, most: int | None = None) -> str:
+        used, (topic, _), before, others = self.intrinsics, self._info_topic(), None, list[str]()
+        if used is None or topic is None:
+            return ''
+        with suppress(BagError):  # where the bag breaks off
+            for number, (_, stored) in enumerate(itertools.islice(self.storage.messages(topic), most), 1):
+                where = f'{self.path}, message {number} of {topic.name}'
+                with suppress(BagError):
+                    raw = unpacked(stored, where)
+                    same, before = raw[STAMP_ENDS:] == before, raw[STAMP_ENDS:]
+                    info = None if same else deserialize(raw, CAMERA_INFO, where)
+                    if info is None or not same_frame(info.header.frame_id, self.frame_id):
+                        continue
+                    camera = intrinsics_of(info, self.image_topic, self._size)
+                    if not same_view(used, camera):
+                        others.append(f'message {number}: {camera.width}x{camera.height} pixels, fx {camera.k[0, 0]:.1f}, cx '
+                                      f'{camera.k[0, 2]:.1f}, D {camera.d.tolist()}')
+        return '' if not others else (
+            f'CameraInfo on {topic.name} changes, and {used.width}x{used.height} pixels, fx {used.k[0, 0]:.1f}, cx '
+            f'{used.k[0, 2]:.1f} are used for all images; others: {len(others)}, the first is {others[0]}. Record each setting of '
+            'the camera on its own')
+
     @cached_property
     def _calibration(self) -> _Calibration:
         topic, note = self._info_topic()
@@ -225,7 +249,8 @@ class BagRecording(Recording):
     def _info_topic(self) -> tuple[Topic | None, str]:
         """The topic of these images' CameraInfo; or None, and why."""
         infos = [topic for topic in self.topics if topic.type == CAMERA_INFO and topic.count]
-        for topic in sorted(filter(self._is_own, infos), key=lambda topic: not is_rectified(topic.name)):
+        own = filter(self._is_own, infos)
+        for topic in sorted(own, key=lambda topic: not (is_rectified(topic.name) or topic.name.endswith('_raw'))):
             return topic, ''
         fitting = [topic for topic in infos if is_rectified(self.image_topic) or not is_rectified(topic.name)]
         if len(infos) == 1 and fitting and not self._camera:
@@ -239,9 +264,12 @@ class BagRecording(Recording):
     def _is_own(self, topic: Topic) -> bool:
         """Whether a topic is where these images' CameraInfo belongs.
 
-        The viewer of RealSense has Color_0/info/camera_info for Color_0/image/data.
+        The viewer of RealSense has Color_0/info/camera_info for Color_0/image/data. Older ZED drivers have camera_info_raw next to
+        images that are not rectified, and camera_info for those that are.
         """
-        places = (*camera_info_places(self.image_topic), re.sub(r'/image/data$', '/info/camera_info', self.image_topic))
+        places = [*camera_info_places(self.image_topic), re.sub(r'/image/data$', '/info/camera_info', self.image_topic)]
+        if not is_rectified(self.image_topic):
+            places.append(without_transport(self.image_topic).rpartition('/')[0] + '/camera_info_raw')
         return topic.name.strip('/') in [name.strip('/') for name in places]
 
     @property

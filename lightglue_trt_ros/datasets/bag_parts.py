@@ -65,6 +65,10 @@ def parts_of(path: Path) -> Parts:
             raise BagError(f'{path} holds bags of two formats, {_listing(here)}: name the one that is meant')
         notes = [f'{path / "metadata.yaml"} cannot be read: {_listing(here)} are read'] if here and not metadata and \
             (path / 'metadata.yaml').exists() else []
+        recordings = {re.sub(r'[_.-]?\d+$', '', Path(name).stem) for name in here}
+        if len(recordings) > 1:
+            notes.append(f'{path}: {_listing(here)} are of {len(recordings)} recordings by their names, and read as one: name one '
+                         'where they do not belong together')
         gaps = _gaps(list(here))
         if gaps:
             notes.append(f'{path}: {_listing(gaps)} {_is(gaps)} absent by the numbers of the other parts: '

@@ -45,6 +45,12 @@ class Channel(NamedTuple):
     type: str
     encoding: str = 'cdr'  # of its messages: cdr is ROS 2's
 
+    @classmethod
+    def of(cls, name: str, kind: str, encoding: str) -> Channel:
+        """With sensor_msgs/msg/Image for sensor_msgs/Image, as the first releases of ROS 2 and some tools spell a type."""
+        package, _, last = kind.partition('/')
+        return cls(name, f'{package}/msg/{last}' if encoding == 'cdr' and last and '/' not in last else kind, encoding)
+
 
 class DamagedError(BagError):
     """Nothing of a compressed file can be unpacked."""
@@ -74,7 +80,7 @@ def counted(file: Path) -> tuple[Counter[Channel], str]:
     try:
         if file.suffix == '.db3':
             with _open_sqlite(file) as connection:
-                topics = {number: Channel(*rest) for number, *rest in connection.execute(
+                topics = {number: Channel.of(*rest) for number, *rest in connection.execute(
                     'SELECT id, name, type, serialization_format FROM topics')}
                 counts.update(dict.fromkeys(topics.values(), 0))
                 counts.update(topics[number] for _, number in _rows(connection, 'topic_id'))
@@ -199,8 +205,8 @@ def _rows(connection: sqlite3.Connection, columns: str, condition: str = 'TRUE')
 def _sqlite_messages(file: Path, wanted: Channel) -> Iterator[tuple[int, bytes]]:
     columns = f'timestamp, length(data), CASE WHEN length(data) <= {max_unpacked()} THEN data END'
     with _open_sqlite(file) as connection:
-        numbers = connection.execute('SELECT id FROM topics WHERE name = ? AND type = ?', wanted[:2]).fetchall()
-        condition = f'topic_id IN ({", ".join(str(number) for number, in numbers)})'
+        topics = connection.execute('SELECT id, name, type, serialization_format FROM topics WHERE name = ?', wanted[:1]).fetchall()
+        condition = f'topic_id IN ({", ".join(str(number) for number, *rest in topics if Channel.of(*rest) == wanted)})'
         for _, received, size, data in _timed_rows(connection, columns, condition):
             _check_size(file, size)
             if isinstance(data, bytes):
@@ -327,7 +333,7 @@ class _Mcap:
             elif kind == _CHANNEL:
                 number, schema = struct.unpack_from('<HH', body)
                 name, end = _string(body, 4)
-                self._channels[number] = Channel(name, self._schemas.get(schema, ''), _string(body, end)[0])
+                self._channels[number] = Channel.of(name, self._schemas.get(schema, ''), _string(body, end)[0])
             elif kind == _STATISTICS:
                 (length,) = struct.unpack_from('<I', body, 42)
                 self._counts = dict(struct.iter_unpack('<HQ', body[46:46 + length]))

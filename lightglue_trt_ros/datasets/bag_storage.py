@@ -103,8 +103,8 @@ class Storage:
 def _promised(metadata: dict[str, Any]) -> Counter[Channel]:
     """The counts of metadata.yaml; none where it is no such file."""
     try:
-        return Counter({Channel(each['topic_metadata']['name'], each['topic_metadata']['type'],
-                                each['topic_metadata'].get('serialization_format') or 'cdr'): int(each['message_count'])
+        return Counter({Channel.of(each['topic_metadata']['name'], each['topic_metadata']['type'],
+                                   each['topic_metadata'].get('serialization_format') or 'cdr'): int(each['message_count'])
                         for each in metadata['topics_with_message_count']})
     except (AttributeError, KeyError, TypeError, ValueError):
         return Counter()

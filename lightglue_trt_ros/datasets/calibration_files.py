@@ -22,8 +22,9 @@ from ..utils.files import text_of
 from .calibration_exports import of_colmap
 from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, check_finite, described
 
-FORMS = ("this package's calib.yaml (width, height, fx, fy, cx, cy), ROS's camera_calibration and CameraInfo, OpenCV's, EuRoC's "
-         "sensor.yaml, Kalibr's camchain.yaml, VINS-Fusion's, ORB-SLAM's, Basalt's, COLMAP's and others of docs/evaluation.md")
+FORMS = ("this package's calib.yaml, into which you can copy the numbers of other files (width, height, fx, fy, cx, cy, k1, k2, "
+         "p1, p2, k3), ROS's camera_calibration and CameraInfo, OpenCV's, EuRoC's sensor.yaml, Kalibr's camchain.yaml, "
+         "VINS-Fusion's, ORB-SLAM's, Basalt's, COLMAP's cameras.txt and others of docs/evaluation.md")
 _OPENCV = re.compile(r'\A%YAML:.*|!!opencv-(nd-)?matrix')  # not YAML, but in OpenCV's files
 _NO_SPACE = re.compile(r'^([ \t]*[\w.]+):(?=[^\s:])', re.MULTILINE)  # after a key: OpenCV reads that, and ORB-SLAM's files have it
 
@@ -86,8 +87,10 @@ def check_size(intrinsics: Intrinsics, height: int, width: int) -> None:
     Nothing is scaled: a resized image and a cropped one have the same size and different intrinsics.
     """
     if (intrinsics.height, intrinsics.width) != (height, width):
+        swapped = (intrinsics.height, intrinsics.width) == (width, height)
         raise BagError(f'the intrinsics are for {intrinsics.width}x{intrinsics.height} pixels, the images have {width}x{height}: '
-                       'give the calibration of these images (--camera)')
+                       + 'its width and height are swapped, as where MATLAB has rows first, or the images are rotated; ' * swapped
+                       + 'give the calibration of these images (--camera)')
 
 
 def load_camera_in_body(path: Path) -> Float64:
@@ -169,7 +172,8 @@ def _mapping(path: Path) -> dict[str, Any]:
         text = text_of(path)
         if text.lstrip().startswith('<?xml'):
             if '<opencv_storage' not in text:
-                raise BagError(f'{path} is XML, and not that of OpenCV (<opencv_storage>); the forms that are read: {FORMS}')
+                raise BagError(f'{path} is XML, and not that of OpenCV (<opencv_storage>): export it as such; the forms '
+                               f'that are read: {FORMS}')
             storage = cv2.FileStorage(str(path), cv2.FILE_STORAGE_READ)
             calib = _plain_values(storage.root())  # nodes do not keep their storage
         else:  # tabs stand in JSON and before comments, and PyYAML refuses them
@@ -181,7 +185,8 @@ def _mapping(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise BagError(f'cannot read {path}: {error}') from None
     except UnicodeDecodeError:
-        raise BagError(f'{path} is no text; the forms that are read: {FORMS}') from None
+        raise BagError(f'{path} is no text: export it as text, that of COLMAP by model_converter --output_type TXT; the forms that '
+                       f'are read: {FORMS}') from None
     except (yaml.YAMLError, cv2.error, SystemError) as error:
         raise BagError(f'{path} is no YAML, JSON or XML ({" ".join(str(error).split()):.200}); the forms that are read: {FORMS}') \
             from None

@@ -31,6 +31,7 @@ COEFFICIENTS = ('distortion_coefficients', 'distortion_coeffs', 'distortion_coef
                 'distcoeff', 'distcoeffs', 'dist', 'd', 'coeffs')
 FLAT = ('k1', 'k2', 'p1', 'p2', 'k3', 'k4', 'k5', 'k6')  # in the order of OpenCV's vector
 MOST_TANGENTIAL = 0.02  # of real lenses; cv2.fisheye's files name no model, and its third and fourth coefficient are larger
+WIDE = 1.2  # tangent of the angle to a corner, 50 degrees: of lenses with four coefficients and no model mostly fisheyes see more
 LENS = re.compile(  # keys that speak of a lens, in small letters; min_dist and max_dist are of trackers
     r'(?<!min)(?<!max)(^|[._])dist(_|$|coef)|distor|coef(f?s?)?(_|$)|'
     r'(^|[._])(rad_?tan|radial|tangential|fisheye(_model)?$|skew|mirror|[kp]_?\d+$|d$|s[1-4]$|tau|xi$)')
@@ -202,8 +203,11 @@ def _camera_model(fields: Fields, *names: str) -> str:
     return ''
 
 
-def _lens(fields: Fields, model: str = '') -> tuple[str, list[float]]:
-    """Model and coefficients: a list, or k1, k2, p1, p2, k3 ... by name. Raises ValueError, KeyError."""
+def _lens(fields: Fields, model: str = '', wide: float = 0.0) -> tuple[str, list[float]]:
+    """Model and coefficients: a list, or k1, k2, p1, p2, k3 ... by name. Raises ValueError, KeyError.
+
+    `wide` is the tangent of the angle from the middle of the image to its corner, by K.
+    """
     key = next((name for name in MODEL_KEYS if not fields.is_listed(name) and fields.text(name)), None)
     if not model and key is not None:
         model = re.split(r'[\s(,;]', fields.text(key).lower(), maxsplit=1)[0]  # calibrations have `none (rectified)`
@@ -216,6 +220,10 @@ def _lens(fields: Fields, model: str = '') -> tuple[str, list[float]]:
         if not model and len(d) == 4 and max(map(abs, d[2:])) > MOST_TANGENTIAL:
             raise ValueError(f'{fields.whole(name)}: {d} are of a fisheye by the last two, tangential ones are below '
                              f'{MOST_TANGENTIAL}: name the model, distortion_model: equidistant or plumb_bob')
+        if not model and len(d) == 4 and any(d[2:]) and wide > WIDE:
+            raise ValueError(f'{fields.whole(name)}: {d} without a model, and K sees {2 * np.degrees(np.arctan(wide)):.0f} degrees '
+                             'from corner to corner: mostly that is a fisheye. Name the model, distortion_model: equidistant or '
+                             'plumb_bob')
     else:
         d = _by_name(fields if name is None else Fields(fields.get(name)), model, name)
     if not d and (model == 'equidistant' or (name is None and key is not None and model not in ('none', 'pinhole'))):
@@ -269,7 +277,7 @@ def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
     if projection is not None and is_camera(p[:, :3]):
         return Intrinsics(*size, p[:, :3], 'plumb_bob', np.zeros(5), shift_m=-float(p[0, 3] / p[0, 0]) if p[0, 0] > 0 else 0.0,
                           source=f'its {fields.whole(projection)}')
-    lens = _lens(fields, model)
+    lens = _lens(fields, model, np.hypot(size[0] / k[0], size[1] / k[4]) / 2 if k[0] and k[4] else 0.0)
     if rectified and matrix is not None and any(lens[1]):
         missing = 'it has no projection_matrix' if projection is None else \
             f'its {fields.whole(projection)} is {p.tolist()}, which is not calibrated'

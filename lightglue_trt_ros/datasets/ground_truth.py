@@ -18,6 +18,7 @@ from .bag_storage import deserialize
 from .image_folders import FolderRecording, euroc_ground_truth
 from .own_odometry import TF, Origin, OwnOdometry
 from .poses import KINDS, Poses, Trajectory, are_on_grid, interpolated, kind_of, read_kitti, read_quaternions, read_stamps
+from .reconstructions import read_reconstruction
 from .sequence import POSE_STAMPED, POSE_TOPIC, Recording, Topic
 
 _ODOMETRY = ('nav_msgs/msg/Odometry', 'geometry_msgs/msg/PoseWithCovarianceStamped')
@@ -28,6 +29,7 @@ PATH = 'nav_msgs/msg/Path'  # read where it is named: most are plans
 _NOT_READ = (PATH, 'geometry_msgs/msg/PoseArray', 'geometry_msgs/msg/PointStamped', 'sensor_msgs/msg/NavSatFix')
 GAP_PERIODS, GAP_LIMITS = 3, 10  # usual times between poses, and times `max_difference_s`: what is longer than both is a gap
 _STILL = 1e-3  # metres, and of the rotation matrix's entries
+_MOVED = 'moved into the camera as asked'
 _AS_IT_IS = "taken as the camera's own (--camera-in-body says otherwise)"
 
 
@@ -105,6 +107,8 @@ def _range(stamps: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
 
 
 def _from_file(recording: Recording, path: Path, kind: str | None, camera_in_body: Float64 | None) -> Trajectory:
+    if kind is None and (named := read_reconstruction(path, recording)) is not None:
+        return named.of_camera(camera_in_body, _AS_IT_IS if camera_in_body is None else _MOVED)
     kind = kind_of(path) if kind is None else kind
     if kind not in KINDS:
         raise BagError(f'{path}: ground truth of kind {kind!r}: it is one of {", ".join(KINDS)}')
@@ -114,7 +118,7 @@ def _from_file(recording: Recording, path: Path, kind: str | None, camera_in_bod
         poses = read_quaternions(path, kind) if kind == 'tum' else euroc_ground_truth(path)
     if isinstance(recording, FolderRecording) and recording.kind == kind:
         return recording.of_camera(poses, camera_in_body)
-    return poses.of_camera(camera_in_body, _AS_IT_IS if camera_in_body is None else 'moved into the camera as asked')
+    return poses.of_camera(camera_in_body, _AS_IT_IS if camera_in_body is None else _MOVED)
 
 
 def _kitti_stamps(recording: Recording, path: Path) -> Sequence[int]:
@@ -153,7 +157,10 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
     else:
         chosen = [topic for topic in topics if topic.name == name]
         if not chosen:
-            raise BagError(f'{bag.path} has no poses on {name}. Topics of poses: {listing}')
+            other = next((f', but {topic.type}: write its poses into a file (--truth), or name a topic of '
+                          f'{", ".join(kind.rpartition("/")[2] for kind in kinds)}'
+                          for topic in bag.topics if topic.name == name), '')
+            raise BagError(f'{bag.path} has no poses on {name}{other}. Topics of poses: {listing}')
     try:
         tracks = measured[chosen[0].name] if chosen[0].name in measured else read_poses(bag, chosen[0], on_note)
         if chosen[0].type == PATH and any(are_on_grid(track.rows) for track in tracks):
@@ -211,7 +218,7 @@ def _of_camera(bag: BagRecording, poses: Poses, topic: Topic, camera_in_body: Fl
                on_note: Callable[[str], None]) -> Trajectory:
     trajectory = Trajectory(np.asarray(poses.stamps, np.int64), poses.matrices, f'{topic.name} ({topic.type}), {poses}')
     if camera_in_body is not None:
-        return trajectory.of_camera(camera_in_body, 'moved into the camera as asked')
+        return trajectory.of_camera(camera_in_body, _MOVED)
     if not poses.child:
         return trajectory.of_camera(None, _AS_IT_IS)
     if poses.child == bag.frame_id:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal, InvalidOperation
@@ -24,20 +24,27 @@ KINDS = ('tum', 'kitti', 'euroc')
 OFF_UNIT = 0.05  # of a quaternion's length: where columns have no names, more shows that these are others
 GRID = 2.0**-32  # of numbers in the poses that this package computes: a quarter of a nanometre
 _KITTI_VALUES, _TUM_VALUES, _MATRIX_VALUES = 12, 8, 16
+_LEAST_DIGITS = 9  # of a time without a point: fewer are numbers of frames
 _LEAST_NS = 10**16  # a time of so many is in nanoseconds: as seconds it is beyond MAX_STAMP_NS
 _HEADING = re.compile(r'\W*((t|secs?|id|index|frame\w*)\W|(?![0-9]).*(time|stamp))', re.IGNORECASE)  # a line of column names
 _CALENDAR = re.compile(r'(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.(\d*))?(?: ?Z| ?([+-]\d\d):?(\d\d))?')
+_SPLITS = re.compile('[,;|]'), re.compile(r'[\s,;|]+')  # a line of names, whatever stands between the values
+_NAMES_ADVICE = 'keep one line above the values that names the columns, as timestamp x y z qx qy qz qw'
 _COMMENT = re.compile(r'#|^\s*(?:%|//)')
 _NS = r'n(s|secs?|anosecs?|anoseconds)'
 _US, _MS = r'([uµμ]s(ecs?)?|micros(ecs?|econds))', r'(ms(ecs?)?|millis(ecs?|econds))'
 _UNIT = rf'(_?(s|secs?|seconds|{_NS}|{_US}|{_MS}))?'  # of a time
-_IN_BRACKETS = re.compile(rf'\s*[\[(]\s*(s|secs?|seconds|{_NS}|{_US}|{_MS})\s*[\])]', re.IGNORECASE)
+_IN_BRACKETS = re.compile(rf'\s*[\[(]\s*(s|secs?|seconds|{_NS}|{_US}|{_MS}|mm|cm)\s*[\])]', re.IGNORECASE)
 _UNITS = {1: 'nanoseconds', 10**3: 'microseconds', 10**6: 'milliseconds', 10**9: 'seconds'}  # by their nanoseconds
 _POSITION = r'((.*\.)?(p|t|pos|position|translation)([_.].*)?[_.]?)?'  # names of columns, before x, y or z
 _ROTATION = r'(.*\.)?(q|quat|quaternion|r|rot|rotation|o|orientation)([_.].*)?[_.]?'
-_COLUMNS = (rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}', *(_POSITION + axis for axis in 'xyz'),
+_COLUMNS = (rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}', *(f'{_POSITION}{axis}(_mm|_cm)?' for axis in 'xyz'),
             *(_ROTATION + axis for axis in 'xyzw'))
+_PER_METRE = {'_mm': 1000, '_cm': 100}  # by the end of a position's name
 _STAMPS = (r'((.*[._])?stamp[._])?secs?', r'((.*[._])?stamp[._])?n(ano)?secs?'), (r'(.*\.)?header[._]stamp',)  # of a message
+
+_FORMS = (f'poses are {_TUM_VALUES} a line (TUM: t tx ty tz qx qy qz qw; with commas EuRoC: t,x,y,z,qw,qx,qy,qz), or matrices of '
+          f'{_KITTI_VALUES} or {_MATRIX_VALUES}, also after a time; else {_NAMES_ADVICE}')
 
 T = TypeVar('T')
 
@@ -193,19 +200,21 @@ def kind_of(path: Path) -> str:
     """tum, kitti or euroc, by the first line that holds values. Raises BagError when it is none of them."""
     headings, lines = _read(path)
     if not lines:
-        raise BagError(f'{path} holds no pose: one a line is needed')
+        raise BagError(f'{path} holds no pose: {_FORMS}')
     number, line = lines[0]
-    if _separator(lines):
-        return 'euroc'
-    kinds = {_KITTI_VALUES: 'kitti', _MATRIX_VALUES: 'kitti', _TUM_VALUES: 'tum'}
+    separator = _separator(lines)
+    count = len(words := line.split(separator))
     with naming(path):
-        named = _named_columns(headings, None, count := len(line.split()))
-    if named is not None:
-        return 'tum'
-    if count not in kinds:
-        raise BagError(f'{path}, line {number}: {count} values: poses are {_TUM_VALUES} a line (TUM: t tx ty tz qx qy qz qw), '
-                       f'{_KITTI_VALUES} (KITTI), {_MATRIX_VALUES} (4x4 matrices), or separated by commas (EuRoC)')
-    return kinds[count]
+        named = _named_columns(headings, count)
+    if named is None and not any(map(_is_number, words[:2])):
+        raise BagError(f'{path}, line {number} begins with {line[:60]!r}: {_FORMS}')
+    if named is None and _is_pose(words):
+        return 'kitti'
+    if separator or named is not None or count == _TUM_VALUES:
+        return 'euroc' if separator else 'tum'
+    if count not in (_KITTI_VALUES, _MATRIX_VALUES):
+        raise BagError(f'{path}, line {number}: {count} values: {_FORMS}')
+    return 'kitti'
 
 
 def read_quaternions(path: Path, kind: str) -> Trajectory:
@@ -219,10 +228,11 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
     headings, lines = _read(path)
     separator = _separator(lines) or (',' if kind == 'euroc' else None)
     with naming(path):
-        named = _named_columns(headings, separator, len(lines[0][1].split(separator)) if lines else 0)
+        named = _named_columns(headings, len(lines[0][1].split(separator)) if lines else 0)
     usual, order = {'tum': (_Columns([0], [1, 2, 3, 4, 5, 6, 7]), 't x y z qx qy qz qw'),
                     'euroc': (_Columns([0], [1, 2, 3, 5, 6, 7, 4], 1), 't,x,y,z,qw,qx,qy,qz, and t in nanoseconds')}[kind]
-    order = f'{order}, where no line above names the columns' if named is None else 'by the line that names the columns'
+    order = f'{order}, where no line above names the columns: {_NAMES_ADVICE}' if named is None else \
+        'by the line that names the columns'
     columns = named or usual
     count = max(*columns.stamp, *columns.pose) + 1
 
@@ -233,7 +243,7 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
         try:
             stamp, values = columns.stamp_of(words), [_number(words[column]) for column in columns.pose]
             if named is None and (length := math.hypot(*values[3:])) and abs(length - 1) > OFF_UNIT:
-                raise ValueError(f'the quaternion {values[3:]} has length {length:.2f}, not 1: name the columns in a line above')
+                raise ValueError(f'the quaternion {values[3:]} has length {length:.2f}, not 1')
         except ValueError as error:
             raise ValueError(f'{error} ({order})') from None
         return stamp, values
@@ -241,6 +251,9 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
     rows = _rows(path, row)
     stamps, table = [stamp for stamp, _ in rows], np.asarray([values for _, values in rows], np.float64).reshape(-1, 7)
     name = {'tum': 'TUM', 'euroc': 'EuRoC'}[kind] if columns == usual else 'by the names of its columns'
+    if named is None and kind == 'euroc':
+        name += ': no line names the columns, qw is taken as the first of the quaternion'
+    table[:, :3] /= columns.per_metre
     known = np.isfinite(table).all(axis=1) & table[:, 3:].any(axis=1)
     if known.any() and not known.all():
         stamps, table = [stamps[number] for number in np.flatnonzero(known)], table[known]
@@ -252,7 +265,7 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
 
 def _separator(lines: Sequence[tuple[int, str]]) -> str | None:
     """Of the values in the first line; None for spaces."""
-    return next((each for each in ',;' if lines and each in lines[0][1]), None)
+    return next((each for each in ';,' if lines and each in lines[0][1]), None)
 
 
 class _Columns(NamedTuple):
@@ -261,6 +274,7 @@ class _Columns(NamedTuple):
     stamp: list[int]  # one column, or seconds and nanoseconds
     pose: list[int]  # x, y, z, qx, qy, qz, qw
     unit_ns: int = 10**9  # of the one column of the stamp
+    per_metre: int = 1  # units of the position
 
     def stamp_of(self, words: Sequence[str]) -> int:
         """In nanoseconds. Raises ValueError."""
@@ -269,21 +283,24 @@ class _Columns(NamedTuple):
             + sum(map(parse_nanoseconds, rest))
 
 
-def _named_columns(headings: Sequence[str], separator: str | None, count: int) -> _Columns | None:
+def _named_columns(headings: Sequence[str], count: int) -> _Columns | None:
     """The columns by the last of `headings` that names a time and all of a pose.
 
     The header.stamp of the same message comes before other times: the first column of its file mostly is the time of reception.
     Raises ValueError where a line names `count` columns, as many as there are values, and not all of these.
     """
     for heading in reversed(headings):
-        words = re.sub(r'\[.*?\]|\(.*?\)', '', _IN_BRACKETS.sub(r'_\1', heading)).split(separator)
-        names = [name.strip(' %"\'').lower().replace('/', '.').replace(' ', '_') for name in words]
-        pose = _found(names, _COLUMNS[1:])
+        text = re.sub(r'\[.*?\]|\(.*?\)', '', _IN_BRACKETS.sub(r'_\1', heading)).strip()
+        for split in _SPLITS:
+            words = split.split(text)
+            names = [name.strip(' %"\'').lower().replace('/', '.').replace(' ', '_') for name in words]
+            if pose := _found(names, _COLUMNS[1:]):
+                break
         stamps = [_found(names, forms) for forms in _STAMPS]
         own = [each for each in stamps if pose and each and names[pose[0]].startswith(names[each[0]].rpartition('header')[0])]
         if pose and (stamp := [*own, _found(names, _COLUMNS[:1])][0]):
             units = [unit for form, unit in ((_NS, 1), (_US, 10**3), (_MS, 10**6)) if re.search(f'{form}$', names[stamp[0]])]
-            return _Columns(stamp, pose, units[0] if units and not own else 10**9)
+            return _Columns(stamp, pose, units[0] if units and not own else 10**9, _PER_METRE.get(names[pose[0]][-3:], 1))
         if len(words) == count > 1 and (pose or _HEADING.match(heading)):
             raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, or timestamp_ms, _us or '
                              '_ns), a position (x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
@@ -299,26 +316,49 @@ def _found(names: Sequence[str], forms: Sequence[str]) -> list[int]:
 def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
     """Read lines of 12 numbers, the rows of a 3x4 matrix, world from camera, or of 16, those of a 4x4 one; one line per stamp.
 
-    Raises BagError that names the line, or both counts.
+    A time in seconds or nanoseconds may stand before them, and counts instead of `stamps_ns`. Raises BagError that names the line,
+    or both counts.
     """
+    own = list[int]()
+
     def row(line: str) -> list[float]:
-        values = [_number(word) for word in line.split()]
+        words = line.split(_separator([(0, line)]))
+        if len(words) in (_KITTI_VALUES + 1, _MATRIX_VALUES + 1):
+            if (time := words.pop(0).strip()).isdigit() and len(time) < _LEAST_DIGITS:
+                raise ValueError(f'{time} before the matrix is the number of a frame and no time: write its stamp in seconds')
+            own.append(parse_stamp(time))
+        values = [_number(word) for word in words]
         if values[_KITTI_VALUES:] == [0, 0, 0, 1]:
             values = values[:_KITTI_VALUES]
         if len(values) != _KITTI_VALUES:
             raise ValueError(f'{len(values)} values where {_KITTI_VALUES} belong, a 3x4 matrix')
-        r = np.asarray(values, np.float64).reshape(3, 4)[:, :3]
-        if not np.abs(r @ r.T - np.eye(3)).max() < 1e-3 or np.linalg.det(r) < 0:
+        if not is_rotation(values):
             raise ValueError('its left 3x3 is no rotation; the rows of [R t] are needed, world from camera')
         return values
 
     rows = _rows(path, row)
+    stamps_ns = own or stamps_ns
     if rows and len(rows) != len(stamps_ns):
         raise BagError(f'{path} has {len(rows)} poses for {len(stamps_ns)} stamps: KITTI poses are one per frame '
                        '(their stamps stand in a times.txt next to them, or are those of the recording)')
     poses = np.tile(np.eye(4), (len(rows), 1, 1))
     poses[:, :3] = np.asarray(rows, np.float64).reshape(-1, 3, 4)
     return _trajectory(path, 'KITTI', stamps_ns, poses)
+
+
+def _is_pose(words: Sequence[str]) -> bool:
+    """Whether these are 12 or 16 numbers of a pose, perhaps after a time."""
+    try:
+        values = [float(word) for word in words[(len(words) - 1) % 4 == 0:]]
+    except ValueError:
+        return False
+    return (len(values) == _KITTI_VALUES and is_rotation(values)) or values[_KITTI_VALUES:] == [0, 0, 0, 1]
+
+
+def is_rotation(values: ArrayLike) -> bool:
+    """Whether the left 3x3 of a matrix (3, 4), or of its 12 numbers row by row, is one."""
+    r = np.asarray(values, np.float64).reshape(3, 4)[:, :3]
+    return bool(np.abs(r @ r.T - np.eye(3)).max() < 1e-3 and np.linalg.det(r) > 0)
 
 
 def read_stamps(path: Path) -> list[int]:
@@ -374,9 +414,21 @@ def _read(path: Path) -> tuple[list[str], list[tuple[int, str]]]:
     except (OSError, UnicodeDecodeError) as error:
         raise BagError(f'cannot read {path}: {error}') from None
     lines = [(number, values) for number, line in enumerate(text, 1) if (values := _COMMENT.split(line)[0].strip())]
-    if lines and _HEADING.match(lines[0][1]):
+    while lines and (_HEADING.match(lines[0][1]) or _is_heading(lines[0][1])):
         lines = lines[1:]
     return [line.lstrip('#%/ ') for line in text[:lines[0][0] - 1 if lines else 0]], lines
+
+
+def _is_heading(line: str) -> bool:
+    """Whether a line has three words or more, and no number."""
+    words = _SPLITS[1].split(line)
+    return len(words) > 2 and not any(map(_is_number, words))
+
+
+def _is_number(word: str) -> bool:
+    with suppress(ValueError):
+        return float(word) is not None
+    return _CALENDAR.fullmatch(word.strip()) is not None
 
 
 def _rows(path: Path, row: Callable[[str], T]) -> list[T]:

@@ -143,6 +143,10 @@ class Recording(ABC):
         """Why no recorded calibration is used, or a doubt about the one that is, for people; empty: nothing to tell."""
         return ''
 
+    def calibration_change(self, most: int | None = None) -> str:
+        """A line for people where the recorded calibration changes within its first `most` messages (None: all), or empty."""
+        return ''
+
     @property
     def right(self) -> Recording | None:
         """The right images of the same moments, where the recording says by itself which these are."""

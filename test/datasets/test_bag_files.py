@@ -359,3 +359,32 @@ def test_depth_alone_is_taken_with_a_note(tmp_path: Path) -> None:
     thermal = bag(tmp_path / 'bag', {'/thermal/image_raw': [('16UC1', np.full((12, 16), 900, np.uint16))] * 2})
     assert open_recording(thermal).notes == ('images: /thermal/image_raw (sensor_msgs/msg/Image, 2 messages) is depth by its '
                                              'encoding or name, and taken for want of others',)
+
+
+@pytest.mark.parametrize('storage', ENDINGS)
+@pytest.mark.parametrize('has_metadata', [True, False])
+def test_types_without_msg_of_the_first_ros2_are_read(tmp_path: Path, storage: str, has_metadata: bool) -> None:
+    write_bag(bag := tmp_path / 'bag', [(10**9 * number, image(number)) for number in (1, 2)], storage=storage)
+    if storage == 'sqlite3':
+        with database(bag) as tables:
+            tables.execute("UPDATE topics SET type = 'sensor_msgs/Image'")
+    else:
+        storage_file(bag).write_bytes(mcap(mcap_message(bytes(12)), mcap_message(bytes(12)), kind='sensor_msgs/Image',
+                                           topic='/camera/image_raw'))
+    metadata = bag / 'metadata.yaml'
+    metadata.write_text(metadata.read_text().replace('sensor_msgs/msg/Image', 'sensor_msgs/Image'))
+    if not has_metadata:
+        metadata.unlink()
+    recording = open_recording(bag)
+    assert (recording.topics[0].type, len(recording), len(list(recording.frames()))) == (IMAGE, 2, 2)
+
+
+@pytest.mark.parametrize(('names', 'recordings'), [
+    (('front_0', 'rear_0'), 2), (('rec_a', 'rec_b', 'rec_c'), 3), (('rec_0', 'rec_1'), 0), (('part1', 'part2', 'part10'), 0)])
+def test_files_of_several_recordings_in_one_folder_are_noted(tmp_path: Path, names: tuple[str, ...], recordings: int) -> None:
+    for number, name in enumerate(names, 1):
+        part(tmp_path / f'{name}.mcap', [number])
+    notes = open_recording(tmp_path).notes
+    assert numbers_in(tmp_path) == list(range(1, len(names) + 1))
+    words = f'are of {recordings} recordings by their names, and read as one'
+    assert [words in note for note in notes] == [True] * bool(recordings)

@@ -546,3 +546,17 @@ def test_distance_that_no_rig_has_is_refused(write, metres: float) -> None:
 def test_baseline_that_is_no_number_is_refused(write, text: str) -> None:
     with pytest.raises(BagError, match='baseline_m'):
         load_baseline(write(f'{OWN}{text}\n'))
+
+
+@pytest.mark.parametrize(('focal', 'extra', 'known'), [
+    (190, '', False), (190, 'distortion: equidistant\n', True), (190, 'distortion: plumb_bob\n', True), (450, '', True)])
+def test_four_coefficients_of_a_wide_lens_need_a_model(write, focal: int, extra: str, known: bool) -> None:
+    text = f'width: 512\nheight: 512\nfx: {focal}\nfy: {focal}\ncx: 256\ncy: 256\ndist: [0.0034, 0.0007, -0.002, 0.0002]\n{extra}'
+    if known:
+        assert load_intrinsics(write(text)).d.tolist() == [0.0034, 0.0007, -0.002, 0.0002]
+    else:
+        with pytest.raises(BagError, match=r'without a model, and K sees 125 degrees .* mostly that is a fisheye. Name the model'):
+            load_intrinsics(write(text))
+    named = text.replace('dist: [0.0034, 0.0007, -0.002, 0.0002]', 'k1: 0.0034\nk2: 0.0007\np1: -0.002\np2: 0.0002')
+    for clear in (text.replace('-0.002, 0.0002', '0, 0'), named):
+        assert load_intrinsics(write(clear.replace('equidistant', 'plumb_bob'))).d[0] == 0.0034

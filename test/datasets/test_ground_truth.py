@@ -26,6 +26,7 @@ from lightglue_trt_ros.datasets.poses import (
     on_grid,
     poses_from,
     quaternions_from_rotations,
+    read_kitti,
     read_quaternions,
 )
 from lightglue_trt_ros.datasets.sequence import Recording
@@ -167,7 +168,7 @@ def test_the_choice_of_a_topic(tmp_path: Path) -> None:
     assert truth is not None
     assert np.abs(truth.poses - camera_poses()[::-1]).max() < 1e-12
     for topic in ('/image', '/c'):
-        with pytest.raises(BagError, match=rf'no poses on {topic}\. Topics of poses: /a \('):
+        with pytest.raises(BagError, match=rf'no poses on {topic}(, but sensor_msgs.msg.Image: .*)?\. Topics of poses: /a \('):
             load_ground_truth(recording, topic=topic)
     bag = Bag(tmp_path / 'one').poses('/a', POSE, camera_poses()).poses('/initialpose', POSE, camera_poses(1))
     truth = load_ground_truth(bag.open())
@@ -345,6 +346,51 @@ def test_unit_of_time_that_the_column_names_counts(tmp_path: Path, heading: str,
     np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
 
 
+@pytest.mark.parametrize('kind', ['geometry_msgs/msg/PoseArray', 'mocap_msgs/msg/RigidBodies', 'sensor_msgs/msg/NavSatFix'])
+def test_a_named_topic_of_another_type_is_refused_with_the_types(tmp_path: Path, kind: str) -> None:
+    bag = Bag(tmp_path / 'bag')
+    bag.add('/gt', kind, (SECOND, bytes(20)))
+    with pytest.raises(BagError, match=f'has no poses on /gt, but {kind}: write its poses into a file .--truth., or name a topic '
+                                       'of PoseStamped, Odometry, .*TFMessage, Path. Topics of poses: none'):
+        load_ground_truth(bag.open(), topic='/gt')
+
+
+@pytest.mark.parametrize('names', ['timestamp tx ty tz qw qx qy qz', '# by a tracker\n# t_ns, x, y, z, qw, qx, qy, qz',
+                                   'seq;Time [ns];Pos X [mm];Pos Y [mm];Pos Z [mm];Rot W;Rot X;Rot Y;Rot Z',
+                                   '# t|x|y|z|qw|qx|qy|qz', 'stamp x_cm y_cm z_cm qw qx qy qz',
+                                   'made by,a,tool\nt(ns) x(mm) y(mm) z(mm) qw qx qy qz'])
+@pytest.mark.parametrize('separator', [' ', ',', ';', '\t'])
+def test_names_of_columns_count_whatever_stands_between_the_values(tmp_path: Path, names: str, separator: str) -> None:
+    per_metre = 1000 if 'mm' in names else 100 if 'cm' in names else 1
+    position = [str(value * per_metre) for value in (1, 2, 3)]
+    path = tmp_path / 'poses.csv'
+    values = [*['7'] * names.startswith('seq'), '1403636579763555584', *position, '0.8', '0', '0', '0.6']
+    path.write_text(f'{names}\n{separator.join(values)}\n')
+    truth = read_quaternions(path, kind_of(path))
+    assert truth.stamps_ns.tolist() == [1403636579763555584]
+    np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
+    assert 'qw is taken' not in truth.source
+
+
+def test_source_tells_the_order_of_quaternions_that_no_line_names(tmp_path: Path) -> None:
+    path = tmp_path / 'poses.csv'
+    path.write_text('1403636579763555584,1,2,3,0.8,0,0,0.6\n')
+    assert read_quaternions(path, kind_of(path)).source.endswith('no line names the columns, qw is taken as the first of the '
+                                                                 'quaternion)')
+
+
+@pytest.mark.parametrize('separator', [' ', ', '])
+@pytest.mark.parametrize('time', ['', '1403636579.763555584', '1403636579763555584'])
+@pytest.mark.parametrize('end', ['', '0 0 0 1'])
+def test_matrices_may_stand_after_a_time_and_have_commas(tmp_path: Path, separator: str, time: str, end: str) -> None:
+    path = tmp_path / 'poses.txt'
+    path.write_text(separator.join(f'{time} 0.28 -0.96 0 1 0.96 0.28 0 2 0 0 1 3 {end}'.split()) + '\n')
+    assert kind_of(path) == 'kitti'
+    truth = read_kitti(path, [5])
+    assert truth.stamps_ns.tolist() == [1403636579763555584 if time else 5]
+    np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
+
+
 @pytest.mark.parametrize(('names', 'times'), [
     ('%time,field.header.seq,field.header.stamp,field.', '9403636579763555584,7,1403636579763555584,'),
     ('Time,header.stamp.secs,header.stamp.nsecs,pose.', '1403636580.9,1403636579,763555584,'),
@@ -407,7 +453,11 @@ def test_lines_of_a_tracker_that_saw_nothing_are_left_out(tmp_path: Path, lost: 
     ('#frame_id, t_x,t_y,t_z,r_x,r_y,r_z,r_w,v\n1403636579763555584,1,2,3,0,0,0.6,0.8,1\n', None, 'are frame_id, .*: a time'),
     ('frame tx ty tz qx qy qz qw\n0 1 2 3 0 0 0 1\n', None, 'columns are frame tx ty .*: a time'),
     ('timestamp_ms,x,y,z,qx,qy,qz,qw\nnow,0,0,0,0,0,0,1\n', None, 'line 2: .now. is not a number of milliseconds'),
-    ('1403636579763555584,1,0,0,8,0,1,0,9,0,0,1,7\n', None, r'quaternion .0.0, 1.0, 0.0, 8.0. has length 8.06, not 1: name the'),
+    ('1403636579763555584,1,0,0,8,0,1,0,9,0,0,2,7\n', None, r'quaternion .0.0, 1.0, 0.0, 8.0. has length 8.06, not 1 .t,x'),
+    ('{"frames": [{"file_path": "a.png"}]}\n', None, 'holds no pose: poses are 8 a line'),
+    ('Trajectories\n100\n', None, "begins with 'Trajectories'"),
+    ('Frame,Time (s),X,Y,Z,W,X,Y,Z\n0,0,0,0,0,1,1,2,3\n', None, 'columns are Frame,Time .s.,X,Y,Z,W,X,Y,Z: .* are needed, rename'),
+    ('7 1 0 0 8 0 1 0 9 0 0 1 7\n', None, 'line 1: 7 before the matrix is the number of a frame and no time'),
     ('1.5 0 0 0 0.1 0.2 0.3 1.5\n', None, 'line 1: the quaternion .* has length 1.55, not 1.*qw, where no line'),
     ('now,0,0,0,1,0,0,0\n', None, 'line 1: .*now'), ('1 0 0 0 0 0 0 1\n', 'gps', "kind 'gps'"), ('-1,0,0,0,1,0,0,0\n', None, '-1')])
 def test_files_that_hold_no_poses(tmp_path: Path, text: str, kind: str | None, message: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -216,3 +217,34 @@ def test_a_camera_file_replaces_a_doubtful_info(tmp_path: Path) -> None:
     facts, notes = scene_of(bag, EvaluationOptions(camera=calib))
     assert str(calib) in facts['calibration_source']
     assert not any('frame_id' in line for line in notes)
+
+
+@pytest.mark.parametrize(('images', 'focal'), [
+    ('/zed/left/image_raw_color', 120), ('/zed/left/image_raw_color/compressed', 120), ('/zed/left/image_rect_color', 80)])
+def test_camera_info_raw_counts_for_images_that_are_not_rectified(tmp_path: Path, images: str, focal: int) -> None:
+    topics = {images: Images(png=images.endswith('compressed')), '/zed/left/camera_info': [Info()],
+              '/zed/left/camera_info_raw': [Info(OTHER, (-0.2, 0.1, 0.0, 0.0, 0.0))]}
+    camera, _ = recorded(tmp_path, topics)
+    assert camera is not None
+    assert (camera.k[0, 0], camera.d.any()) == (focal, focal == 120)
+
+
+@pytest.mark.parametrize(('later', 'words'), [
+    (Info(OTHER), 'the first is message 3: 96x72 pixels, fx 120.0, cx 40.0'),
+    (Info(width=48, height=36, k=K / [[2, 1, 2], [1, 2, 2], [1, 1, 1]]), 'message 3: 48x36 pixels, fx 40.0'),
+    (Info(d=(-0.3, 0.1, 0.0, 0.0, 0.0)), 'D [-0.3, 0.1')])
+def test_a_camera_info_that_changes_in_the_recording_is_noted(tmp_path: Path, later: Info, words: str) -> None:
+    infos = [Info(), Info(), later, later, replace(later, frame_id='other')]
+    camera_bag(tmp_path / 'bag', {'/cam/image_raw': Images(), '/cam/camera_info': infos})
+    facts, notes = scene_of(tmp_path / 'bag', EvaluationOptions())
+    line, = (line for line in notes if 'changes' in line)
+    assert '96x72 pixels, fx 80.0, cx 47.5 are used for all images; others: 1,' in line
+    assert words in line
+    assert facts['camera'].endswith('fx 80.0, fy 80.0')
+    assert not any('changes' in line for line in scene_of(tmp_path / 'bag', EvaluationOptions(max_frames=2))[1]), 'of these frames'
+
+
+def test_a_camera_info_that_trembles_or_is_of_others_is_no_change(tmp_path: Path) -> None:
+    infos = [Info(), Info(K * 1.0001), Info(frame_id='rear', k=OTHER), ZERO, Info()]
+    camera_bag(tmp_path / 'bag', {'/cam/image_raw': Images(), '/cam/camera_info': infos})
+    assert open_recording(tmp_path / 'bag').calibration_change() == ''

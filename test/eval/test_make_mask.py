@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -57,6 +58,16 @@ def test_where_nothing_stands_the_mask_hides_nothing(tmp_path: Path, capsys: pyt
     assert 'mask.png' in capsys.readouterr().out
 
 
+def test_specks_that_stand_still_are_counted_in_pixels(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images = [cv2.resize(image, (4 * WIDTH, 4 * HEIGHT)) for image in frames(HEIGHT)]
+    for image in images:
+        image[200:204, 300:304] = 255
+    assert main([str(image_folder(tmp_path / 'in', images)), '--out', str(tmp_path / 'mask.png')]) == 0
+    pixels = np.count_nonzero(masked(tmp_path / 'mask.png'))
+    assert 0 < pixels < 150
+    assert f'{pixels} pixels of 640x480 stand still and are masked: specks, no border (40 frames' in capsys.readouterr().out
+
+
 def test_left_and_right_images_get_a_mask_each(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pair = image_folder(tmp_path / 'in', frames(90), images_right=frames(60))
     assert main([str(pair), '--stereo', '--out', str(tmp_path / '{camera}.png')]) == 0
@@ -79,8 +90,12 @@ def test_each_of_several_cameras_gets_its_mask(tmp_path: Path, capsys: pytest.Ca
     assert main([str(recording), '--cameras', 'front', '--out', out]) == 0
     assert f'mask_file:={out}\n' in capsys.readouterr().out
     assert masked(tmp_path / 'front.png').mean() == pytest.approx(0.25, abs=0.02)
-    assert main([str(recording), '--cameras', 'front,rear', '--image-topic', '/{camera}/image_raw', '--out', out]) == 1
-    assert '/rear/image_raw' in capsys.readouterr().err
+    (tmp_path / 'front.png').unlink()
+    for topic in (['--image-topic', '/{camera}/image_raw'], []):
+        assert main([str(recording), '--cameras', 'front,rear', *topic, '--out', out]) == 1
+        assert re.search(f'^make_mask: rear: {recording} (has|holds) no images o[nf] .*rear', capsys.readouterr().err)
+        assert masked(tmp_path / 'front.png').mean() == pytest.approx(0.25, abs=0.02), 'the other camera has its mask'
+        (tmp_path / 'front.png').unlink()
 
 
 def test_images_of_two_cameras_on_one_topic_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,6 +76,17 @@ def test_usual_mistake_in_a_ground_truth_is_named(mistake: Callable[[np.ndarray]
     assert re.fullmatch(rf'the ground truth does not rotate as the images do.*{reason}', found), found
 
 
+@pytest.mark.parametrize(('turn', 'columns', 'order'), [
+    ([0, np.pi, 0], [3, 0, 1, 2], 'w, x, y, z'), ([0, 0, np.pi], [1, 2, 3, 0], 'x, y, z, w')])
+def test_order_of_quaternions_is_named_where_it_changes_little(turn: list[float], columns: list[int], order: str) -> None:
+    times = np.arange(COUNT) / HZ
+    seen = np.stack([pose([0.02 * np.sin(2.3 * t), 0.6 * np.sin(1.1 * t), 0.03 * np.sin(1.7 * t)], [0, 0, t]) for t in times])
+    true = pose(turn, [0, 0, 0]) @ seen
+    assert not doubts(true, seen)
+    found, = doubts(reordered(true, columns), seen)
+    assert re.search(rf'rotate by 2.8. degrees a frame, it differs by 0.2., .* 0.00 if its quaternions are {order}:', found)
+
+
 @pytest.mark.parametrize(('late_s', 'reason'), [
     (18.0, '18.00 s too late: correct its clock; GPS and TAI are 18 and 37 s ahead of UTC'), (-17.8, '17.80 s too early: '),
     (38.4, '38.40 s too late: '), (10.0, '')])

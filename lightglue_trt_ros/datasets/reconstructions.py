@@ -1,0 +1,69 @@
+"""Poses by the names of images, as reconstructions have them: COLMAP's images.txt, and transforms.json of nerfstudio and others."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from ..core.types import Float64
+from ..utils.errors import BagError
+from ..utils.files import text_of
+from .image_folders import SUFFIXES, FolderRecording, natural, stamps_of_names
+from .poses import Trajectory, is_rotation, naming, poses_from
+from .sequence import Recording
+
+_COLMAP = re.compile(r'\s*\d+((?:\s+[-+.\deE]+){7})\s+\d+\s+(\S.*)')  # id, qw qx qy qz tx ty tz, camera, name
+_OPTICAL = np.diag([1.0, -1, -1, 1])  # OpenGL's camera (x right, y up, z backwards) from the optical frame
+
+
+def read_reconstruction(path: Path, recording: Recording) -> Trajectory | None:
+    """The poses of a file that names the image of each, with the stamps of these images; None where it is another file.
+
+    The images are those of the folder that was recorded, by their names without folders and endings; else their names must be
+    stamps. COLMAP's poses are camera from world (https://colmap.github.io/format.html), those of transforms.json world from camera
+    with the axes of OpenGL. Lengths have the unit of the reconstruction. Raises BagError.
+    """
+    tool, poses = _by_name(path)
+    if not poses:
+        return None
+    names = sorted(map(Path, poses), key=natural)
+    stamps = dict(zip([name.stem for name in names], stamps_of_names(names), strict=False))
+    if isinstance(recording, FolderRecording):
+        own = {file.stem: stamp for file, stamp in zip(recording.files, recording.stamps_ns, strict=True)}
+        stamps = own if own.keys() & {name.stem for name in names} else stamps
+    known = [name for name in names if name.stem in stamps]
+    if not known:
+        raise BagError(f'{path} has the poses of images, as {names[0]}, and {recording.path} has no image of such a '
+                       'name: give the folder of these images, or a file with times (TUM)')
+    with naming(path):
+        return Trajectory(np.array([stamps[name.stem] for name in known], np.int64), np.stack([poses[str(name)] for name in known]),
+                          f'{path} ({tool}, by the names of {len(known)} images, in its own unit of length)').ordered()
+
+
+def _by_name(path: Path) -> tuple[str, dict[str, Float64]]:
+    """The tool, and world-from-camera poses (4, 4) by the file names of images; none for another file. Raises BagError."""
+    with suppress(OSError, ValueError):  # others name these
+        text = text_of(path)
+        if not text.lstrip().startswith('{'):
+            return 'COLMAP', _of_colmap(text, path)
+        with suppress(KeyError, TypeError):
+            frames = json.loads(text)['frames']
+            poses = {Path(frame['file_path']).name: np.asarray(frame['transform_matrix'], np.float64) for frame in frames}
+            wrong = next((name for name, pose in poses.items() if pose.shape != (4, 4) or not is_rotation(pose[:3])), None)
+            if wrong is not None:
+                raise BagError(f'{path}: transform_matrix of {wrong} is {poses[wrong].tolist()}: its left upper 3x3 is no rotation')
+            return 'transforms.json', {name: pose @ _OPTICAL for name, pose in poses.items()}
+    return '', {}
+
+
+def _of_colmap(text: str, path: Path) -> dict[str, Float64]:
+    """Of the lines that end in the name of an image; each is followed by one of points."""
+    lines = [match for line in text.splitlines() if line.rstrip().lower().endswith(SUFFIXES) and (match := _COLMAP.fullmatch(line))]
+    table = np.array([line[1].split() for line in lines], np.float64).reshape(-1, 7)
+    with naming(path):
+        poses = np.linalg.inv(poses_from(table[:, 4:], table[:, [1, 2, 3, 0]]))
+    return {Path(line[2].strip()).name: pose for line, pose in zip(lines, poses, strict=True)}

@@ -1,0 +1,89 @@
+"""Ground truth of reconstructions, whose poses have names of images instead of times: COLMAP's and nerfstudio's files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.image_recordings import image_folder
+
+from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
+from lightglue_trt_ros.datasets.poses import poses_from, quaternions_from_rotations
+from lightglue_trt_ros.utils.errors import BagError
+
+COUNT, SECOND = 4, 10**9
+POSES = poses_from([[0.1 * k, 0.2, -0.3 * k] for k in range(COUNT)], [[0.1, 0.2 * k, 0, 1] for k in range(COUNT)])  # of the camera
+
+
+def colmap(path: Path, names: list[str], points: str = '2362.4 248.5 58396 1784.7 268.3 -1') -> Path:
+    """As COLMAP writes it: in any order, each pose followed by a line of points."""
+    lines = ['# Image list with two lines of data per image:', '#   IMAGE_ID, QW, QX, QY, QZ, TX, TY, TZ, CAMERA_ID, NAME']
+    for number in reversed(range(len(names))):
+        inverse = np.linalg.inv(POSES[number])
+        x, y, z, w = quaternions_from_rotations(inverse[None, :3, :3])[0]
+        lines += [' '.join(map(str, [number + 1, w, x, y, z, *inverse[:3, 3], 1, names[number]])), points]
+    path.write_text('\n'.join(lines) + '\n')
+    return path
+
+
+def transforms(path: Path, names: list[str]) -> Path:
+    """As nerfstudio writes it: the camera looks along -z, and y is up."""
+    opengl = POSES @ np.diag([1.0, -1, -1, 1])
+    frames = [{'file_path': name, 'transform_matrix': pose.tolist()} for name, pose in zip(names, opengl, strict=True)]
+    path.write_text(json.dumps({'w': 96, 'h': 72, 'fl_x': 80.0, 'frames': frames}, indent=2))
+    return path
+
+
+def recorded(path: Path, first: int = 0) -> Path:
+    return image_folder(path, [np.full((8, 9), number, np.uint8) for number in range(COUNT)], first=first)
+
+
+@pytest.mark.parametrize('points', ['2362.4 248.5 58396 1784.7 268.3 -1', ''])
+@pytest.mark.parametrize('folder', ['', 'images/', './cam 0/'])
+def test_colmap_poses_get_the_stamps_of_the_named_images(tmp_path: Path, points: str, folder: str) -> None:
+    file = colmap(tmp_path / 'images.txt', [f'{folder}{number}.jpg' for number in range(9, 9 + COUNT)], points)
+    truth = load_ground_truth(open_recording(recorded(tmp_path / 'in', 9)), file=file)
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == [SECOND + number * SECOND // 10 for number in range(COUNT)]
+    np.testing.assert_allclose(truth.poses, POSES, atol=1e-12)
+    assert '(COLMAP, by the names of 4 images, in its own unit of length)' in truth.source
+
+
+@pytest.mark.parametrize('ending', ['.png', ''])
+def test_transforms_json_has_opengl_axes_and_names(tmp_path: Path, ending: str) -> None:
+    file = transforms(tmp_path / 'transforms.json', [f'images/{number}{ending}' for number in range(COUNT)])
+    truth = load_ground_truth(open_recording(recorded(tmp_path / 'in')), file=file)
+    assert truth is not None
+    np.testing.assert_allclose(truth.poses, POSES, atol=1e-12)
+
+
+def test_names_that_are_stamps_need_no_folder_of_images(tmp_path: Path) -> None:
+    file = colmap(tmp_path / 'images.txt', [f'140363657{number}.763555584.png' for number in range(COUNT)])
+    truth = load_ground_truth(open_recording(recorded(tmp_path / 'in')), file=file)
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == [1403636570763555584 + number * SECOND for number in range(COUNT)]
+
+
+def test_names_that_no_image_has_are_refused_with_one(tmp_path: Path) -> None:
+    file = colmap(tmp_path / 'images.txt', ['front_1.png'])
+    with pytest.raises(BagError, match=r'has the poses of images, as front_1.png, and .* has no image of such a name'):
+        load_ground_truth(open_recording(recorded(tmp_path / 'in')), file=file)
+
+
+def test_a_matrix_of_transforms_json_that_is_no_rotation_is_refused(tmp_path: Path) -> None:
+    file = transforms(tmp_path / 'transforms.json', [f'{number}.png' for number in range(COUNT)])
+    content = json.loads(file.read_text())
+    content['frames'][2]['transform_matrix'][0][0] = 5
+    file.write_text(json.dumps(content))
+    with pytest.raises(BagError, match=r'transform_matrix of 2.png is .* is no rotation'):
+        load_ground_truth(open_recording(recorded(tmp_path / 'in')), file=file)
+
+
+@pytest.mark.parametrize('text', ['{', '{"frames": 1}', '{"frames": [{"file_path": "a.png"}]}'])
+def test_json_without_poses_is_refused_with_the_forms(tmp_path: Path, text: str) -> None:
+    (tmp_path / 'a.json').write_text(text)
+    with pytest.raises(BagError, match='poses are 8 a line'):
+        load_ground_truth(open_recording(recorded(tmp_path / 'in')), file=tmp_path / 'a.json')
