@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import cv2
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..core.geometry import contiguous
 from ..core.types import Float64
+from .pose_covariance import cross_matrix
 
 REFINE_STEPS = 20  # of Levenberg-Marquardt at most
 DIRECTIONS, TRIED, APART = 48, 3, 0.94  # of translation, on half the sphere; how many of them, and the cosine between these
@@ -19,12 +19,6 @@ SCREENED = 150  # points that choose the best directions, about
 WRONG = 5.0  # deviations; a match that is further off costs no more, or many wrong ones would choose the pose
 ALIKE = 1.1  # times the lowest cost: poses up to there fit alike
 LOOSE = (16.0, 4.0, 1.0, 1.0)  # deviations that count as one while the rotation for each direction is looked for
-
-
-def cross_matrix(v: ArrayLike) -> Float64:
-    """The matrix [v]x (3, 3), so that [v]x w is the cross product."""
-    x, y, z = np.asarray(v, np.float64)
-    return np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
 
 
 def most_likely(rotation: Float64, direction: Float64, residuals: Residuals) -> tuple[Float64, Float64]:

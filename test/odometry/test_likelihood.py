@@ -6,7 +6,8 @@ import cv2
 import numpy as np
 import pytest
 
-from lightglue_trt_ros.odometry.likelihood import Residuals, cross_matrix, most_likely
+from lightglue_trt_ros.odometry.likelihood import Residuals, most_likely
+from lightglue_trt_ros.odometry.pose_covariance import cross_matrix
 from lightglue_trt_ros.odometry.two_view import estimate_relative_pose, pose_auc, pose_error_deg
 
 K = np.array([[500.0, 0, 320], [0, 500, 240], [0, 0, 1]])
