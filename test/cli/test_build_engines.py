@@ -561,7 +561,6 @@ def test_fp16_engines_serve_until_those_of_a_calibration_are_built(machine, on_a
     assert on_ada('auto', build_on_start=True).backend.spec.precision == 'fp8', 'built again'
 
 
-
 def test_fp8_engines_belong_to_their_calibration_and_need_it_no_more(machine, on_ada, tmp_path):
     put_calibration(tmp_path)
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
