@@ -25,6 +25,7 @@ os.environ.setdefault('LIGHTGLUE_TRT_THREADS', '1')  # of ONNX Runtime: the netw
 from lightglue_trt_ros.backends.onnxruntime import FLOAT8
 from lightglue_trt_ros.networks import graph_cache
 from lightglue_trt_ros.networks.weight_store import CACHE_VARIABLE, cache_dir
+from lightglue_trt_ros.utils.errors import EngineError
 from lightglue_trt_ros.utils.processes import FASTDDS_VARIABLES, fastdds_variable
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -165,6 +166,16 @@ def shared_data() -> Path:
     if not path.is_dir():
         pytest.skip(f'no real sequences: {path} does not exist (LIGHTGLUE_TRT_ROS_DATA names another folder)')
     return path
+
+
+@pytest.fixture(scope='module')
+def rtx() -> Any:
+    """The real TensorRT-RTX, whose wheels build for a named compute capability on any x86-64 machine."""
+    from lightglue_trt_ros.engines.tensorrt_api import open_tensorrt
+    try:
+        return open_tensorrt('rtx')
+    except EngineError as error:
+        pytest.skip(f'no real builds: {error}')
 
 
 @pytest.fixture(scope='module')

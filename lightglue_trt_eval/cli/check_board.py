@@ -80,7 +80,6 @@ class _Frames:
         return forth_and_back((resize_gray(image, (height, width)) for image in self._images), count)
 
 
-
 def _parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
     parser = argparse.ArgumentParser(prog='check_board', description=__doc__)
     add_settings(parser, MatcherConfig, 'backend', 'engine_dir', 'precision', 'weights')

@@ -17,12 +17,9 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-from numpy.typing import NDArray
 
 from lightglue_trt_ros.core.types import Float32, Float64, UInt8
 from lightglue_trt_ros.utils.errors import BagError, ConfigError, LightglueTrtError
-
-Bools = NDArray[np.bool_]
 
 EPOCH_NS = 1_000_000_000  # stamp of frame 0: zero would mean "unset" to many readers
 # A frame is the mean of eight renderings, spread over the pixel against aliasing and over the exposure for motion blur. Column
@@ -185,51 +182,6 @@ def rasterize(pose: Float64, intrinsics: Float64, shape: tuple[int, ...]) -> tup
         image[region][visible] = colour[visible]
         nearest[region][visible] = inverse_depth[visible]
     return image, nearest
-
-
-def transfer(points: NDArray[np.floating], depth0: Float32, pose0: Float64, pose1: Float64, intrinsics: Float64,
-             depth1: Float32 | None = None) -> tuple[Float64, Bools]:
-    """Positions in view 1, (N, 2) float64, of pixels (u, v) of view 0, (N, 2), and whether each is visible there, (N,) bool.
-
-    depth0, depth1: (H, W) metres along the optical axis. pose0, pose1: (4, 4) world from camera. intrinsics: (3, 3).
-    Exact within a plane, where inverse depth is an affine function of the pixel. False in the mask: points outside view 0 or on
-    a depth edge there, points behind camera 1 and, given depth1, points outside view 1 or hidden in it.
-    """
-    inverse, known = _inverse_depth(points, depth0)
-    rays = np.column_stack([points, np.ones(len(points))]) @ np.linalg.inv(intrinsics).T
-    motion = np.linalg.inv(pose1) @ pose0
-    rays1 = rays @ motion[:3, :3].T + inverse[:, None] * motion[:3, 3]  # divided by the depth in view 0
-    front = rays1[:, 2] > 1e-9
-    rays1[~front] = np.nan
-    moved = rays1 @ intrinsics.T
-    moved = moved[:, :2] / moved[:, 2:]
-    visible = known & front
-    if depth1 is not None:
-        height, width = depth1.shape
-        visible &= ((moved > -0.5) & (moved < (width - 0.5, height - 0.5))).all(axis=1)
-        corners = _corners(np.where(visible[:, None], moved, 0), depth1)[0]
-        expected = inverse / np.where(front, rays1[:, 2], 1)
-        visible &= (np.abs(corners / expected[:, None] - 1) < 0.03).any(axis=1)
-    return moved, visible
-
-
-def _corners(points: NDArray[np.floating], depth: Float32) -> tuple[Float64, Float64]:
-    """Inverse depth (N, 4) at the four pixels around each point, and their bilinear weights (N, 4); borders extrapolate."""
-    height, width = depth.shape
-    low = np.clip(np.floor(points), 0, (width - 2, height - 2)).astype(int)
-    (u, v), (a, b) = low.T, (points - low).T
-    corners = 1 / np.stack([depth[v, u], depth[v, u + 1], depth[v + 1, u], depth[v + 1, u + 1]], axis=1).astype(np.float64)
-    return corners, np.stack([(1 - a) * (1 - b), a * (1 - b), (1 - a) * b, a * b], axis=1)
-
-
-def _inverse_depth(points: NDArray[np.floating], depth: Float32) -> tuple[Float64, Bools]:
-    """Inverse depth at points of a view, (N,), and whether it is known: inside the view and on no depth edge."""
-    height, width = depth.shape
-    inside: Bools = np.all((points >= -0.5) & (points <= (width - 0.5, height - 0.5)), axis=1)
-    corners, weights = _corners(np.where(inside[:, None], points, 0), depth)
-    smooth: Bools = np.asarray(corners.max(axis=1) < 1.04 * corners.min(axis=1))
-    nearest = corners[np.arange(len(corners)), weights.argmax(axis=1)]
-    return np.where(smooth, (corners * weights).sum(axis=1), nearest), inside & smooth
 
 
 def _rotation(x: float, y: float, z: float) -> Float64:

@@ -94,9 +94,6 @@ class AcceptanceCheck:
     def passes(self, score: Score) -> bool:
         return score.f1 >= self.least(score.level) and abs(score.count_ratio - 1) <= COUNT_TOLERANCE + 1e-9
 
-    def verdict(self, scores: Sequence[Score], level: str) -> bool:
-        return all(self.passes(score) for score in scores if score.level == level)
-
     def passed(self, scores: Sequence[Score]) -> bool:
         return bool(scores) and all(map(self.passes, scores))
 

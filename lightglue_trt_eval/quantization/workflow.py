@@ -162,7 +162,7 @@ def verdicts(scores: Sequence[Score], check: AcceptanceCheck) -> list[str]:
     for level, label in LEVELS.items():
         mine = [score for score in scores if score.level == level]
         if mine:
-            word = 'passed' if check.verdict(scores, level) else 'failed'
+            word = 'passed' if check.passed(mine) else 'failed'
             figures = ', '.join(f'{score.name} F1 {score.f1:.3f}, count ratio {score.count_ratio:.3f}' for score in mine)
             lines.append(f'acceptance check on {label}: {word} ({figures}; needed {check.least(level):.3f}, 0.97 to 1.03)')
     return lines

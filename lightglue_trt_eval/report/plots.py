@@ -130,8 +130,7 @@ def _pose_errors(drawn: Drawn) -> Picture | None:
 
 def _epipolar_errors(drawn: Drawn) -> Picture | None:
     levels = ERROR_EDGES_PX[1:-1]
-    curves = [(levels, _cumulated(matcher.error_histogram), look) for matcher, look in drawn
-              if matcher.error_histogram is not None and matcher.error_histogram.sum()]
+    curves = _cumulated(levels, [(matcher.error_histogram, look) for matcher, look in drawn])
     if not curves:
         return None
     png = draw_shares(curves, 'Matches with an epipolar error up to …', 'distance to the true epipolar line, px',
@@ -143,8 +142,7 @@ def _epipolar_errors(drawn: Drawn) -> Picture | None:
 
 def _deviations(drawn: Drawn) -> Picture | None:
     levels = DEVIATION_EDGES[1:-1]
-    curves = [(levels, _cumulated(matcher.deviation_histogram), look) for matcher, look in drawn
-              if matcher.deviation_histogram is not None and matcher.deviation_histogram.sum()]
+    curves = _cumulated(levels, [(matcher.deviation_histogram, look) for matcher, look in drawn])
     if not curves:
         return None
     expected = [100 * math.erf(level / math.sqrt(2)) for level in levels]
@@ -157,9 +155,10 @@ def _deviations(drawn: Drawn) -> Picture | None:
     return Picture('deviations', 'Are covariances right', caption, png)
 
 
-def _cumulated(histogram: NDArray[np.int64]) -> Float64:
-    """Percentages below the inner edges of a histogram."""
-    return np.asarray(100 * np.cumsum(histogram)[:-1] / histogram.sum(), np.float64)
+def _cumulated(levels: Float64, histograms: Sequence[tuple[NDArray[np.int64] | None, Look]]) -> list[tuple[Float64, Float64, Look]]:
+    """Curves of the percentages below `levels`, the inner edges of histograms; an empty one has none."""
+    return [(levels, 100 * np.cumsum(histogram)[:-1] / histogram.sum(), look)
+            for histogram, look in histograms if histogram is not None and histogram.sum()]
 
 
 def _strides(drawn: Drawn, strides: Sequence[int]) -> Picture | None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,8 @@ from ..core.types import Float64
 from ..utils.errors import BagError
 from ..utils.files import text_of
 from .calibration_files import find_camera_in_body, load_baseline, load_intrinsics, rectifying
-from .poses import (
-    MAX_STAMP_NS,
-    Trajectory,
-    parse_nanoseconds,
-    parse_stamp,
-    read_kitti,
-    read_list,
-    read_quaternions,
-    read_stamps,
-)
+from .named_stamps import stamps_of_names
+from .poses import Trajectory, parse_nanoseconds, parse_stamp, read_kitti, read_list, read_quaternions, read_stamps
 from .sequence import (
     DEPTH_TOPIC,
     IMAGE,
@@ -46,8 +37,6 @@ from .sequence import (
 SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.webp')
 GROUND_TRUTH = ('state_groundtruth_estimate0', 'mocap0')  # of EuRoC and of TUM-VI
 TUM_PER_METRE = 5000  # of a depth image: https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats
-_NAMED = re.compile(r'(?:.*[^0-9.])?([1-9][0-9]{9}(?:[0-9]{3}){0,3}(?:\.[0-9]+)?)(?:[^0-9.].*)?')  # by a stamp since 2001
-_TWO_NUMBERS = re.compile(r'(.*(?<![0-9])[1-9][0-9]{9})[_-]([0-9]{9}(?![0-9]).*)')  # seconds and nanoseconds
 _STAMP = re.compile(r'([0-9]+|.*[0-9]{9,})(\.[0-9]+\.\w+)')  # a file named by its stamp in seconds, also behind a word
 
 
@@ -402,21 +391,6 @@ def _listed(home: Path, listing: str, folder: Path, parse: Callable[[str], int],
             raise BagError(f'{home / listing} names {name!r}, which is {file}, outside of {root}: '
                            'copy what belongs to the recording into its folder')
     return [folder / name for _, name in rows], [stamp for stamp, _ in rows]
-
-
-def stamps_of_names(files: Sequence[Path]) -> list[int]:
-    """The stamps by which images are named, in nanoseconds; empty unless all are, and ascend.
-
-    Seconds have ten digits before the point, milliseconds 13, microseconds 16, nanoseconds 19.
-    """
-    found = [_NAMED.fullmatch(_TWO_NUMBERS.sub(r'\1\2', file.stem)) for file in files]
-    numbers = [match[1] for match in found if match]
-    digits = {len(number.partition('.')[0]) for number in numbers}
-    if len(digits) != 1 or len(numbers) < len(files):
-        return []
-    unit_ns = 10**(19 - digits.pop())
-    stamps = [parse_stamp(number, unit_ns) if int(number[:10]) * 10**9 <= MAX_STAMP_NS else 0 for number in numbers]
-    return stamps if all(before < after for before, after in pairwise([0, *stamps])) else []
 
 
 def _files_in(folder: Path) -> list[Path]:

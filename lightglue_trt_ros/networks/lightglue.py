@@ -24,26 +24,26 @@ MASKED = -1e4  # a logit that softmax turns into 0, and that FP16 still holds
 
 
 def lightglue(spec: EngineSpec, weights: Weights, *, calibration: Calibration | None = None, observe: bool = False,
-              mask_attention: bool = False, log_assignment: bool = False) -> onnx.ModelProto:
+              log_assignment: bool = False) -> onnx.ModelProto:
     """The matcher for one pair of feature sets of K rows, all layers in one graph.
 
     keypoints0, keypoints1 float32 (K, 2) pixels; scores0, scores1 float32 (K,); descriptors0, descriptors1 (K, D) in the
     spec's precision; match_threshold, detection_threshold float32 scalars -> matches0 int32 (K,), the row of image 1 or -1;
-    scores float32 (K,), 0 where there is no match. Rows at or under the detection threshold never match. With `mask_attention`
-    they do not attend either, which is exact and keeps TensorRT from fusing the attention; without it, rows that are no keypoints
-    move the matches of poorly textured frames a little (docs/experiments.md). `log_assignment` adds an output of that name, (K, K).
+    scores float32 (K,), 0 where there is no match. Rows at or under the detection threshold never match. They attend, as a mask
+    would keep TensorRT from fusing the attention: in poorly textured frames they move the matches of others a little
+    (docs/experiments.md). `log_assignment` adds an output of that name, (K, K).
 
     In fp8 the calibration's members compute in FP8 and the rest in FP16; in fp32 a calibration makes an emulation of that, rounded
     in the same places, for ONNX Runtime on the CPU. Its state is in the calibration's basis. `observe` rounds nothing and adds the
     FP32 outputs `inputs.NAME` (2, K, inputs), NAME as in a calibration's peaks: what would be rounded, centred where there is a
     centre. Raises ConfigError for fp8 without a calibration, and for a calibration of other weights or shapes.
     """
-    net = _LightGlue(spec, weights, calibration, mask_attention, observe=observe)
+    net = _LightGlue(spec, weights, calibration, observe=observe)
     return net.stage(0, net.layers, log_assignment)
 
 
-def lightglue_stages(spec: EngineSpec, weights: Weights, early_exits: EarlyExits, *, calibration: Calibration | None = None,
-                     mask_attention: bool = False) -> dict[str, onnx.ModelProto]:
+def lightglue_stages(spec: EngineSpec, weights: Weights, early_exits: EarlyExits, *,
+                     calibration: Calibration | None = None) -> dict[str, onnx.ModelProto]:
     """The matcher's graphs by the names of `early_exits`: `lightglue` cut into stages, and an assignment for each early exit.
 
     The assignment of exit 0 takes the descriptors, as the first stage does, and nothing of the layers.
@@ -53,7 +53,7 @@ def lightglue_stages(spec: EngineSpec, weights: Weights, early_exits: EarlyExits
     `cosines` and `sines` (2, 1, K, 64), the encoded positions. `calibration` is as in `lightglue`; its basis is that of `state`, so
     that all graphs take the same one. Raises ConfigError as `lightglue` does, and when the stages do not end with the network.
     """
-    net = _LightGlue(spec, weights, calibration, mask_attention)
+    net = _LightGlue(spec, weights, calibration)
     net.check_ends(early_exits, weights.name)
     graphs = {name: net.stage(*span) for name, span in zip(early_exits.stages, early_exits.spans, strict=True)}
     return graphs | {name: net.head(end) for name, end in zip(early_exits.heads, early_exits.ends, strict=False)}
@@ -70,7 +70,7 @@ def lightglue_engines(spec: EngineSpec, weights: Weights, early_exits: EarlyExit
     also the keys, and values before a cross attention. Each further block takes `attended` (2, K, 2 width), the state and what was
     attended to. `calibration` as in `lightglue_stages`, and not with `own_attention`.
     """
-    net = _LightGlue(spec, weights, calibration, mask_attention=False)
+    net = _LightGlue(spec, weights, calibration)
     net.check_ends(early_exits, weights.name)
     if own_attention:
         graphs = {early_exits.blocks[0]: net.start()}
@@ -89,9 +89,8 @@ class _LightGlue:
     Raises ConfigError for a calibration of something else.
     """
 
-    def __init__(self, spec: EngineSpec, weights: Weights, calibration: Calibration | None, mask_attention: bool, *,
-                 observe: bool = False) -> None:
-        self.spec, self.sha256, self.mask_attention = spec, weights.sha256, mask_attention
+    def __init__(self, spec: EngineSpec, weights: Weights, calibration: Calibration | None, *, observe: bool = False) -> None:
+        self.spec, self.sha256 = spec, weights.sha256
         self.calibration_sha256 = '' if calibration is None else calibration.sha256
         self.typed = Typed('fp16' if spec.precision == 'fp8' else spec.precision, calibration is not None)
         self.op, net = self.typed.op, fold(weights.tensors)
@@ -114,10 +113,8 @@ class _LightGlue:
         else:
             inputs |= self._inputs(names.STATE, *names.ROTATION)
             x, rotation = inputs[names.STATE], (inputs[names.COSINES], inputs[names.SINES])
-        bias = self.attention_bias(self.valid(inputs)) if self.mask_attention else None
         for layer in range(first, end):
-            x = self.self_attend(layer, x, rotation, bias)
-            x = self.cross_attend(layer, x, None if bias is None else self.swap(bias))
+            x = self.cross_attend(layer, self.self_attend(layer, x, rotation))
         if end == self.layers:
             return self._assigned(inputs, end, x, log_assignment) if assigned else self._model(inputs, self.projections(end, x))
         exits = {'confidence': self.confident(end - 1, x, self.valid(inputs))} if assigned else \
@@ -200,31 +197,24 @@ class _LightGlue:
         angles = op.unsqueeze(op.concat([angles, angles], axis=2), op.const(np.array([1])))
         return self.typed.compute(op.cos(angles)), self.typed.compute(op.sin(angles))
 
-    def attention_bias(self, valid: Var) -> Var:
-        """Valid rows (2, K) -> what is added to the logits of a key, (2, 1, 1, K): nothing, or enough to silence it."""
-        op = self.op
-        bias = op.where(valid, self.typed.const(0), self.typed.const(MASKED))
-        return op.unsqueeze(bias, op.const(np.array([1, 2])))
-
-    def self_attend(self, layer: int, x: Var, rotation: tuple[Var, Var], bias: Var | None) -> Var:
+    def self_attend(self, layer: int, x: Var, rotation: tuple[Var, Var]) -> Var:
         block = self.net.blocks[layer, 'self']
         projected = self.rounding.linears(member(layer, 'self', 'project'), x, block.query, block.key or block.query, block.value)
         q, k, v = (self.heads(part) for part in projected)
-        context = self.attend(self.rotate(q, rotation), self.rotate(k, rotation), v, bias)
+        context = self.attend(self.rotate(q, rotation), self.rotate(k, rotation), v)
         return self.feed_forward(layer, 'self', x, self.op.concat([x, context], axis=2))
 
-    def cross_attend(self, layer: int, x: Var, bias: Var | None) -> Var:
+    def cross_attend(self, layer: int, x: Var) -> Var:
         block = self.net.blocks[layer, 'cross']
         projected = self.rounding.linears(member(layer, 'cross', 'project'), x, block.query, block.value)
         qk, v = (self.heads(part) for part in projected)
-        context = self.attend(qk, self.swap(qk), self.swap(v), bias)
+        context = self.attend(qk, self.swap(qk), self.swap(v))
         return self.feed_forward(layer, 'cross', x, self.op.concat([x, context], axis=2))
 
-    def attend(self, q: Var, k: Var, v: Var, bias: Var | None) -> Var:
+    def attend(self, q: Var, k: Var, v: Var) -> Var:
         """(2, heads, K, 64) each -> (2, K, width)."""
         op = self.op
         logits = op.matmul(q, op.transpose(k, perm=[0, 1, 3, 2]))
-        logits = logits if bias is None else op.add(logits, bias)
         context = op.matmul(op.softmax(logits, axis=-1), v)
         return op.reshape(op.transpose(context, perm=[0, 2, 1, 3]), self.shape(2, self.spec.max_keypoints, self.net.width))
 

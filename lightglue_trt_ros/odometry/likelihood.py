@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import cv2
 import numpy as np
-from numpy.typing import ArrayLike
 
 from ..core.geometry import contiguous
 from ..core.types import Float64
+from .pose_covariance import cross_matrix
 
 REFINE_STEPS = 20  # of Levenberg-Marquardt at most
 DIRECTIONS, TRIED, APART = 48, 3, 0.94  # of translation, on half the sphere; how many of them, and the cosine between these
@@ -19,12 +19,6 @@ SCREENED = 150  # points that choose the best directions, about
 WRONG = 5.0  # deviations; a match that is further off costs no more, or many wrong ones would choose the pose
 ALIKE = 1.1  # times the lowest cost: poses up to there fit alike
 LOOSE = (16.0, 4.0, 1.0, 1.0)  # deviations that count as one while the rotation for each direction is looked for
-
-
-def cross_matrix(v: ArrayLike) -> Float64:
-    """The matrix [v]x (3, 3), so that [v]x w is the cross product."""
-    x, y, z = np.asarray(v, np.float64)
-    return np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]])
 
 
 def most_likely(rotation: Float64, direction: Float64, residuals: Residuals) -> tuple[Float64, Float64]:
@@ -37,8 +31,8 @@ def most_likely(rotation: Float64, direction: Float64, residuals: Residuals) -> 
     rotations, directions = _other_starts(found[0][0], residuals.some(SCREENED))
     found += [refine(*start, residuals) for start in zip(rotations, directions, strict=True)]
     rotations, directions = (np.stack(part) for part in zip(*found, strict=True))
-    fits = residuals.fits(rotations, directions)
-    return found[int(np.argmin(np.where(fits <= ALIKE * fits.min(), residuals.costs(rotations, directions), np.inf)))]
+    fits, costs = residuals.costs(rotations, directions)
+    return found[int(np.argmin(np.where(fits <= ALIKE * fits.min(), costs, np.inf)))]
 
 
 def _other_starts(rotation: Float64, residuals: Residuals) -> tuple[Float64, Float64]:
@@ -55,7 +49,7 @@ def _other_starts(rotation: Float64, residuals: Residuals) -> tuple[Float64, Flo
         steps = -np.linalg.solve(normal, np.swapaxes(weighted, 1, 2) @ distances[..., None])[..., 0]
         rotations = np.stack([cv2.Rodrigues(contiguous(step))[0] @ each for step, each in zip(steps, rotations, strict=True)])
     chosen: list[int] = []
-    for number in residuals.costs(rotations, directions).argsort():
+    for number in residuals.costs(rotations, directions)[1].argsort():
         if len(chosen) < TRIED and np.all(np.abs(directions[chosen] @ directions[number]) < APART):
             chosen.append(int(number))
     return rotations[chosen], directions[chosen]
@@ -89,14 +83,11 @@ class Residuals:
         lengths = np.sqrt(_variances(lines1, self.covariances1) + _variances(lines0, self.covariances0)) + 1e-15
         return np.sum(rays * across, axis=2) / lengths, np.cross(rays, across) / lengths[..., None]
 
-    def fits(self, rotations: Float64, directions: Float64) -> Float64:
-        """Cauchy's costs, bounded, (K,) of poses (K, 3, 3) and (K, 3)."""
-        return np.asarray(_bounded(self.turning(rotations, directions)[0]**2).sum(axis=1), np.float64)
+    def costs(self, rotations: Float64, directions: Float64) -> tuple[Float64, Float64]:
+        """Cauchy's, bounded, (K,) of poses (K, 3, 3) and (K, 3), without and with the sides of points.
 
-    def costs(self, rotations: Float64, directions: Float64) -> Float64:
-        """The same with the sides of points; of the opposite directions where that is lower.
-
-        A point on the wrong side of where it would be at infinity, on its line, is behind a camera: that is also a distance.
+        A point on the wrong side of where it would be at infinity, on its line, is behind a camera: that is also a distance. The
+        cost with it is that of the opposite directions where that is lower.
         """
         squares, rays = self.turning(rotations, directions)[0]**2, self.x0 @ np.swapaxes(rotations, 1, 2)
         with np.errstate(divide='ignore', invalid='ignore'):
@@ -104,7 +95,7 @@ class Residuals:
         nearer = directions[:, None, :2] - directions[:, None, 2:] * infinite  # where a point moves that comes from there
         moved = np.sum((self.x1[:, :2] - infinite) * nearer, axis=2) / (np.sqrt(_variances(nearer, self.covariances1)) + 1e-15)
         behind = np.minimum(moved, 0), np.maximum(moved, 0)  # with the direction, and with the opposite one
-        return np.asarray(np.min([_bounded(squares + each**2).sum(axis=1) for each in behind], axis=0), np.float64)
+        return _bounded(squares).sum(axis=1), np.min([_bounded(squares + each**2).sum(axis=1) for each in behind], axis=0)
 
     def slopes(self, essential: Float64) -> tuple[Float64, Float64]:
         """Residuals (M,), and their derivatives (M, 9) by the entries of the essential matrix, in row order."""

@@ -84,7 +84,7 @@ def larger(covariance: Float64) -> Float64:
 def of_velocities(of_step: Float64, step: Float64, seconds: float) -> Float64:
     """The covariance of velocity and rotation rate, in the axes after a `step` (4, 4)."""
     change = np.eye(6)
-    change[:3, 3:] = _cross(step[:3, :3].T @ step[:3, 3])
+    change[:3, 3:] = cross_matrix(step[:3, :3].T @ step[:3, 3])
     return np.asarray(change @ of_step @ change.T / seconds**2, np.float64)
 
 
@@ -97,10 +97,10 @@ def in_fixed_axes(rotation: Float64, covariance: Float64) -> Float64:
 
 def _adjoint(pose: Float64) -> Float64:
     rotation, shift = pose[:3, :3], pose[:3, 3]
-    return np.asarray(np.block([[rotation, _cross(shift) @ rotation], [np.zeros((3, 3)), rotation]]), np.float64)
+    return np.asarray(np.block([[rotation, cross_matrix(shift) @ rotation], [np.zeros((3, 3)), rotation]]), np.float64)
 
 
-def _cross(vector: Float64) -> Float64:
-    """The matrix (3, 3) of the cross product with a vector from the left."""
-    x, y, z = vector
+def cross_matrix(v: Float64) -> Float64:
+    """The matrix [v]x (3, 3), so that [v]x w is the cross product."""
+    x, y, z = v
     return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])

@@ -311,7 +311,6 @@ class SlidingWindow:
         return observed[..., :3], np.where(np.isfinite(observed[..., 3]), observed[..., 3], 1.0)
 
 
-
 class MatchOdometry:
     """A SlidingWindow for the matches of one camera or stereo rig: poses of the (left) camera, in its optical axes."""
 

@@ -18,7 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from ..core.geometry import contiguous, epipolar_distances, sampled_model
 from ..core.types import Float64
 from ..datasets.poses import angles_deg
-from .likelihood import Residuals, cross_matrix, most_likely
+from .likelihood import Residuals, most_likely
+from .pose_covariance import cross_matrix
 
 MIN_MATCHES = 6  # five give up to ten essential matrices that all fit
 CONFIDENCE, SAMPLINGS = 0.9999, 10_000  # of RANSAC; OpenCV's USAC methods ignore the latter before 4.7

@@ -189,8 +189,7 @@ class CameraListener:
     def _warn(self, line: str) -> None:
         self._take(line)
         self._logged = line
-        if self._problems.due(line):
-            self._node.get_logger().warning(line)
+        self._problems.warn(self._node.get_logger(), line)
 
     def _is_due(self, state: Intrinsics | str) -> bool:
         """Whether to log a state: once, when it begins; of those that follow each other quickly fewer, and the last one."""
@@ -252,8 +251,8 @@ class RigListener:
                 self._rig, self._refused = StereoRig(left, right), ''
             except BagError as error:
                 self._rig, self._refused = None, str(error)
-        if self._refused and self._problems.due(self._refused):
-            self._node.get_logger().warning(f'{self._needed_by} waits: {self._refused}')
+        if self._refused:
+            self._problems.warn(self._node.get_logger(), f'{self._needed_by} waits: {self._refused}')
         return self._rig
 
     @property

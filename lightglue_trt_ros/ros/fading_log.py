@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,6 +40,12 @@ class FadingLog:
     def lasts(self, warning: str) -> bool:
         """Whether it was given in the last CALM_S."""
         return bool(abs(self._clock() - self._warnings.get(FIGURES.sub('', warning), NEVER).last) < CALM_S)
+
+    def warn(self, log: Any, warning: str) -> bool:
+        """Log a warning that is given now if it is due; returns whether it was."""
+        if due := self.due(warning):
+            log.warning(warning)
+        return due
 
     def due(self, warning: str) -> bool:
         """Whether to log a warning that is given now."""

@@ -139,9 +139,8 @@ class OdometryNode(Node):  # type: ignore[misc]
             return
         estimator = self._begun(calibration, matches.xyz is not None and matches.right_keypoints is None)
         if matches.stamp <= self._stamp:
-            line = f'time went back by {self._stamp - matches.stamp:.3f} s: it begins anew where it was'
-            if self._problems.due(line):
-                self.get_logger().warning(line)
+            back_s = self._stamp - matches.stamp
+            self._problems.warn(self.get_logger(), f'time went back by {back_s:.3f} s: it begins anew where it was')
         self._stamp = matches.stamp
         fix = estimator.add(matches)
         self._log_quality(fix.quality, fix.points)
@@ -160,8 +159,7 @@ class OdometryNode(Node):  # type: ignore[misc]
             camera_root, base_root = self._frames.root(camera), self._frames.root(self._base)
             self._trouble = (f"no transform connects the camera's frame {camera!r} (below {camera_root!r}) with base_frame "
                              f'{self._base!r} (below {base_root!r}): publish the missing one on /tf_static, or correct base_frame')
-            if self._problems.due(self._trouble):
-                self.get_logger().warning(self._trouble)
+            self._problems.warn(self.get_logger(), self._trouble)
             return False
         if self._pose is None:
             self._world = mounting
@@ -195,11 +193,9 @@ class OdometryNode(Node):  # type: ignore[misc]
         if quality is self._quality:
             return
         self._quality = quality
-        if quality is Quality.LOST:  # a call for each severity: rclpy keeps the severity of a line's first call
+        if quality is Quality.LOST:
             self._losses += 1
-            self._is_loss_logged = self._problems.due(LOST)
-            if self._is_loss_logged:
-                self.get_logger().warning(LOST)
+            self._is_loss_logged = self._problems.warn(self.get_logger(), LOST)
         elif self._is_loss_logged:
             self.get_logger().info(f'{self._waiting}: nothing is published until then' if quality is Quality.STARTING else
                                    f'tracking {points} points')
@@ -242,8 +238,7 @@ class OdometryNode(Node):  # type: ignore[misc]
                    'unit': 'unknown' if self._estimator is None else 'own' if self._estimator.baseline_m is None else 'metres'}
         unheard = '' if self.count_publishers(self._matches.topic_name) else self._why_silent(ALONE_S)
         for line in filter(None, (self._slowness, unheard)):
-            if self._problems.due(line):
-                self.get_logger().warning(line)
+            self._problems.warn(self.get_logger(), line)
         self._diagnostics.publish(DiagnosticArray(header=Header(stamp=self.get_clock().now().to_msg()),
                                                   status=[diagnostics.status(self, 'poses', verdict, figures)]))
         if self._poses and self._poses[-1] is not self._drawn and self._path.get_subscription_count():

@@ -31,7 +31,7 @@ LAST, EARLY = 0.0, EARLY_MATCH_SCORE  # the least score of a match
 
 @cache
 def network(model) -> lightglue._LightGlue:
-    return lightglue._LightGlue(SMALL, model().matcher, None, mask_attention=False)
+    return lightglue._LightGlue(SMALL, model().matcher, None)
 
 
 @cache

@@ -285,8 +285,7 @@ def test_calibration_that_failed_acceptance_or_is_damaged_is_not_used(tmp_path):
         graphs.matcher(spec)
 
 
-def test_tensorrt_rtx_tells_engine_sizes_without_a_gpu():
-    pytest.importorskip('tensorrt_rtx_libs', reason='TensorRT-RTX (tensorrt-rtx-cu12-libs and -bindings) is not installed')
+def test_tensorrt_rtx_tells_engine_sizes_without_a_gpu(rtx):
     graphs = Graphs(HOST)
     spec = EngineSpec(128, 128, 128, 'fp16')
     size = len(graphs.matcher(spec))

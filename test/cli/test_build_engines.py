@@ -24,7 +24,7 @@ import pytest
 from support.instant_builder import HEIGHT, SIZE, WIDTH, InstantBuilder, K
 from support.networks import Remembered, ours, photo
 from support.random_pairs import random_pair, write_pair
-from support.written_engines import files_of, networks_of
+from support.written_engines import ADA, EARLY_EXITS, files_of, networks_of
 
 from lightglue_trt_ros.backends import onnxruntime
 from lightglue_trt_ros.backends import tensorrt as tensorrt_backend
@@ -39,7 +39,6 @@ from lightglue_trt_ros.core.types import HostFeatures
 from lightglue_trt_ros.datasets.sequence import RIGHT_TOPIC
 from lightglue_trt_ros.engines import selection
 from lightglue_trt_ros.engines.engine_store import drafting, open_artifact
-from lightglue_trt_ros.engines.gpu_info import Machine
 from lightglue_trt_ros.engines.manifest import FAILED, GRAPH, MANIFEST, PASSED, TENSORS, Artifact, Identity
 from lightglue_trt_ros.engines.tensorrt_api import open_tensorrt
 from lightglue_trt_ros.networks import lightglue, superpoint
@@ -51,10 +50,8 @@ from lightglue_trt_ros.utils.errors import EngineError, EngineMismatchError
 
 pytestmark = pytest.mark.networks
 
-EARLY_EXITS = EarlyExits()
 NETWORKS, ATTENDED = len(networks_of(EARLY_EXITS)), len(networks_of(EARLY_EXITS, own_attention=True))
 NAME = f'ours-{HEIGHT}x{WIDTH}-k{K}'
-ADA = Machine('NVIDIA RTX 2000 Ada', (8, 9), 22, 6000, 16380, '12.6', False)
 
 
 class Network:
@@ -561,7 +558,6 @@ def test_fp16_engines_serve_until_those_of_a_calibration_are_built(machine, on_a
     assert on_ada('auto', build_on_start=True).backend.spec.precision == 'fp8', 'built again'
 
 
-
 def test_fp8_engines_belong_to_their_calibration_and_need_it_no_more(machine, on_ada, tmp_path):
     put_calibration(tmp_path)
     assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
@@ -645,15 +641,6 @@ def test_second_of_two_builders_waits_and_finds_the_engine_set(tmp_path):
     assert 'is there already, and equal' in out
     assert 'BUILDING' not in out
     assert time.monotonic() - started < 30
-
-
-@pytest.fixture
-def rtx():
-    """The real builder; its wheels build for a named compute capability without a GPU."""
-    for modules in (('tensorrt_rtx',), ('tensorrt_rtx_libs', 'tensorrt_rtx_bindings')):
-        if all(importlib.util.find_spec(name) for name in modules):
-            return
-    pytest.skip('TensorRT-RTX is not installed: pip install tensorrt-rtx-cu12-libs tensorrt-rtx-cu12-bindings')
 
 
 def test_real_engines_for_another_machine(rtx, tmp_path, capsys):

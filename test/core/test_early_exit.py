@@ -35,16 +35,16 @@ def backend() -> OnnxRuntimeBackend:
 
 
 @lru_cache(maxsize=1)
-def stages(early_exits, mask_attention) -> list[InferenceSession]:
+def stages(early_exits) -> list[InferenceSession]:
     """All but the last."""
-    graphs = lightglue_stages(SMALL, ours().matcher, early_exits, mask_attention=mask_attention)
+    graphs = lightglue_stages(SMALL, ours().matcher, early_exits)
     return [session(graphs[name]) for name in early_exits.stages[:-1]]
 
 
-def confidences(features, early_exits=EVERY_LAYER, detection=0.0, mask_attention=False) -> np.ndarray:
+def confidences(features, early_exits=EVERY_LAYER, detection=0.0) -> np.ndarray:
     """(stages - 1, 2): what each stage says, none of them stopping."""
     feed, found = matcher_feed(*features, detection=detection), []
-    for run in stages(early_exits, mask_attention):
+    for run in stages(early_exits):
         outputs = run.run(None, {tensor.name: feed[tensor.name] for tensor in run.get_inputs()})
         feed |= dict(zip([tensor.name for tensor in run.get_outputs()], outputs, strict=True))
         feed['state'] = feed['next_state']
@@ -120,11 +120,10 @@ def test_masked_rows_do_not_count(features):
     """Padding is never confident: counted, it would keep the share under its part of the rows."""
     threshold = float(features[0].scores[64])
     padded = [HostFeatures(f.keypoints, np.where(f.scores > threshold, f.scores, 0), f.descriptors) for f in features]
-    shares = confidences(padded, mask_attention=True)[:, 0]
+    shares = confidences(padded)[:, 0]
     valid = [f.scores > threshold for f in features]
     assert all(mask.sum() < 150 for mask in valid)
-    logits_known = confidences([HostFeatures(f.keypoints, f.scores, f.descriptors) for f in features], detection=threshold,
-                               mask_attention=True)[:, 0]
+    logits_known = confidences([HostFeatures(f.keypoints, f.scores, f.descriptors) for f in features], detection=threshold)[:, 0]
     np.testing.assert_allclose(shares, logits_known, atol=1e-6)
     assert shares[-1] > 0.8
 
@@ -172,7 +171,7 @@ def test_the_decision_is_the_reference_implementations_layer_by_layer(features):
     features = [features[0], extract(session(superpoint(SMALL, ours().extractor)), moved(image, angle=45, scale=0.6)[0])]
     for threshold in (0.0, float(features[0].scores[-60])):
         valid = np.stack([f.scores > threshold for f in features])
-        shares = confidences(features, detection=threshold, mask_attention=True)[:, 0]
+        shares = confidences(features, detection=threshold)[:, 0]
         confidences_asked = (*(shares - 2e-3), *(shares + 2e-3), 0.95)
         expected = reference.layers_that_run(model, np.stack([f.keypoints for f in features]),
                                              np.stack([f.descriptors for f in features]), valid,

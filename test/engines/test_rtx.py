@@ -17,7 +17,7 @@ from support.onnx_graphs import fp8_graph, topk_graph
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.engines.precision_check import Plan, audit
-from lightglue_trt_ros.engines.tensorrt_api import BuildOptions, TensorRT, open_tensorrt
+from lightglue_trt_ros.engines.tensorrt_api import BuildOptions, TensorRT
 from lightglue_trt_ros.networks.fp8_calibration import Calibration, linear_members
 from lightglue_trt_ros.networks.lightglue import lightglue, lightglue_engines
 from lightglue_trt_ros.networks.superpoint import superpoint
@@ -28,21 +28,6 @@ pytestmark = pytest.mark.networks
 
 SPECS = (EngineSpec(480, 640, 1024, 'fp16'), EngineSpec(240, 320, 512, 'fp16'))
 NETWORKS = {'superpoint': (superpoint, 'extractor'), 'lightglue': (lightglue, 'matcher')}
-
-
-@pytest.fixture(scope='module')
-def rtx() -> TensorRT:
-    pytest.importorskip('tensorrt_rtx_bindings' if _importable('tensorrt_rtx_libs') else 'tensorrt_rtx',
-                        reason='TensorRT-RTX (tensorrt-rtx-cu12-libs and -bindings) is not installed: no real builds')
-    return open_tensorrt('rtx')
-
-
-def _importable(name: str) -> bool:
-    try:
-        __import__(name)
-    except ImportError:
-        return False
-    return True
 
 
 @cache

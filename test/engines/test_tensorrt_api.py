@@ -260,7 +260,6 @@ def test_the_log_of_a_module_is_one(caplog):
     assert [record.message for record in caplog.records] == ['careful']
 
 
-
 @pytest.mark.slow
 @pytest.mark.parametrize(('write', 'name', 'singles'), [(superpoint, 'extractor', 1), (lightglue, 'matcher', 1)])
 def test_the_islands_of_the_real_networks_are_pinned_on_8_6(write, name, singles):

@@ -1,4 +1,4 @@
-"""The demo's truth must be true: depth, poses and `transfer` against the pixels that were rendered from them."""
+"""The demo's truth must be true: depth and poses against the pixels that were rendered from them."""
 
 import importlib.util
 import itertools
@@ -6,9 +6,10 @@ import itertools
 import cv2
 import numpy as np
 import pytest
+from support.flight_truth import transferred
 
 from lightglue_trt_eval.demo import flight as flight_module
-from lightglue_trt_eval.demo.flight import Flight, rasterize, transfer
+from lightglue_trt_eval.demo.flight import Flight, rasterize
 from lightglue_trt_ros.utils.errors import ConfigError, LightglueTrtError
 
 pytest.importorskip('skimage', reason='the flight shows photographs of scikit-image')
@@ -49,7 +50,7 @@ def test_frames_are_what_they_promise(plain):
 def test_warping_by_depth_and_pose_gives_the_other_frame(plain, pair):
     first, second = pair
     points = grid(first, 1)
-    moved, visible = transfer(points, first.depth, first.pose, second.pose, plain.intrinsics, second.depth)
+    moved, visible = transferred(first, second, points, plain.intrinsics)
     target = moved.reshape(480, 640, 2).astype(np.float32)
     warped = cv2.remap(second.image, target[..., 0], target[..., 1], cv2.INTER_LINEAR)
     error = np.abs(warped.astype(float) - first.image)[visible.reshape(480, 640)]
@@ -78,7 +79,7 @@ def displacement(image0, points0, image1, points1, sigma0=1.0, sigma1=1.0):
 
 def test_truth_has_no_subpixel_offset(plain, pair):
     first, second = pair
-    moved, visible = transfer(grid(first), first.depth, first.pose, second.pose, plain.intrinsics, second.depth)
+    moved, visible = transferred(first, second, grid(first), plain.intrinsics)
     assert np.abs(displacement(first.image, grid(first)[visible], second.image, moved[visible])).max() < 0.02
 
 
@@ -110,64 +111,6 @@ def test_blur_keeps_the_truth_in_the_middle_of_the_exposure(plain):
     assert np.abs(displacement(sharp.image, points, soft.image, points, 3.0, 3.0)).max() < 0.03
     assert cv2.Laplacian(soft.image, cv2.CV_64F).var() < 0.7 * cv2.Laplacian(sharp.image, cv2.CV_64F).var()
     np.testing.assert_array_equal(soft.depth, sharp.depth)
-
-
-def test_transferred_points_lie_on_epipolar_lines(plain, pair):
-    first, second = pair
-    points = grid(first, 7)
-    moved, visible = transfer(points, first.depth, first.pose, second.pose, plain.intrinsics, second.depth)
-    motion = np.linalg.inv(second.pose) @ first.pose
-    x, y, z = motion[:3, 3]
-    essential = np.array([[0, -z, y], [z, 0, -x], [-y, x, 0]]) @ motion[:3, :3]
-    inverse = np.linalg.inv(plain.intrinsics)
-    lines = np.column_stack([points, np.ones(len(points))]) @ (inverse.T @ essential @ inverse).T
-    distance = np.abs((lines[:, :2] * moved).sum(axis=1) + lines[:, 2]) / np.linalg.norm(lines[:, :2], axis=1)
-    assert distance[visible].max() < 1e-6
-
-
-def test_there_and_back(plain, pair):
-    first, second = pair
-    points = grid(first) + np.array([0.3, -0.4])
-    there, visible = transfer(points, first.depth, first.pose, second.pose, plain.intrinsics, second.depth)
-    back, known = transfer(there[visible], second.depth, second.pose, first.pose, plain.intrinsics, first.depth)
-    error = np.linalg.norm(back - points[visible], axis=1)[known]
-    assert known.mean() > 0.95
-    assert np.quantile(error, 0.99) < 1e-3  # the rest touches a crease between two planes
-    assert np.quantile(error, 0.999) < 1
-
-
-def test_hidden_points_are_not_visible(plain, pair):
-    """A point is hidden where a ray from camera 1 to it, followed through the town's planes, meets another one first."""
-    first, second = pair
-    points = grid(first, 5)
-    moved, anywhere = transfer(points, first.depth, first.pose, second.pose, plain.intrinsics)
-    _, visible = transfer(points, first.depth, first.pose, second.pose, plain.intrinsics, second.depth)
-    u, v = points.astype(int).T
-    rays = np.column_stack([points, np.ones(len(points))]) @ np.linalg.inv(plain.intrinsics).T
-    world = (rays * first.depth[v, u, None]) @ first.pose[:3, :3].T + first.pose[:3, 3]
-    centre = second.pose[:3, 3]
-    hidden = np.zeros(len(points), bool)
-    for plane in flight_module._town():
-        axes = np.stack([plane.right, plane.down, -np.cross(plane.right, plane.down)], axis=1)
-        start, end = (np.linalg.solve(axes, (x - plane.origin).T).T for x in (np.broadcast_to(centre, world.shape), world))
-        crossing = start + (end - start) * (start[:, 2:] / (start[:, 2:] - end[:, 2:]))
-        behind = (start[:, 2] > 0) & (end[:, 2] * np.linalg.norm(axes[:, 2]) < -0.02)
-        hidden |= behind & ((crossing[:, :2] >= 0) & (crossing[:, :2] <= 1)).all(axis=1)
-    inside = ((moved > 0) & (moved < (639, 479))).all(axis=1) & anywhere
-    assert (hidden & inside).sum() > 30
-    assert (visible == ~hidden)[inside].mean() > 0.99  # the rest lies within a pixel of an edge
-    assert not visible[~inside].any() or (moved[visible & ~inside] > -0.5).all()
-
-
-def test_points_outside_or_behind_are_not_visible(plain, pair):
-    first, _ = pair
-    turned = first.pose.copy()
-    turned[:3, :3] = turned[:3, :3] @ np.diag([-1.0, 1, -1])
-    points = np.array([[320.0, 240], [-5, 10], [700, 10], [10, 500]])
-    here, visible = transfer(points, first.depth, first.pose, first.pose, plain.intrinsics, first.depth)
-    assert visible.tolist() == [True, False, False, False]
-    np.testing.assert_allclose(here, points, atol=1e-9)
-    assert not transfer(points, first.depth, first.pose, turned, plain.intrinsics, first.depth)[1].any()
 
 
 @pytest.mark.parametrize('centre', [(-0.5, -3.5, 1.3), (1.3, 0.9, 1.3)], ids=['far', 'a wall reaches behind the camera'])

@@ -157,23 +157,6 @@ def test_thresholds_act_inside_the_graph(networks):
     assert np.all(none_scores == 0)
 
 
-def test_masked_rows_under_the_detection_threshold_change_nothing(networks):
-    """Padding must not attend: K = 256 with 128 masked rows answers as K = 128 does."""
-    extractor = networks['fp32'][0]
-    image = photo('coffee', 240, 328)
-    features = [extract(extractor, image), extract(extractor, moved(image)[0])]
-    half = session(lightglue(EngineSpec(240, 328, 128), ours().matcher))
-    matcher = session(lightglue(SMALL, ours().matcher, mask_attention=True))
-    short = [dataclasses.replace(f, keypoints=f.keypoints[:128], scores=f.scores[:128], descriptors=f.descriptors[:128])
-             for f in features]
-    padded = [dataclasses.replace(f, scores=np.where(np.arange(256) < 128, f.scores, np.float32(0))) for f in features]
-    expected, expected_scores = half.run(None, matcher_feed(*short))
-    found, found_scores = matcher.run(None, matcher_feed(*padded))
-    np.testing.assert_array_equal(found[:128], expected)
-    np.testing.assert_allclose(found_scores[:128], expected_scores, atol=1e-4)
-    assert np.all(found[128:] == -1)
-
-
 @pytest.mark.parametrize('pair', ['graf', 'leuven', 'boat', 'bikes'])
 def test_fp16_keeps_keypoints_and_matches_on_real_images(networks, shared_data, pair):
     images = [cv2.resize(cv2.imread(str(shared_data / 'oxford_affine' / pair / f'img{i}.png'), cv2.IMREAD_GRAYSCALE), (328, 240),

@@ -48,7 +48,7 @@ def test_superpoint_keypoints_scores_and_descriptors(name, narrow):
 def _matchers(name: str):
     """transformers' LightGlue and our graph, of the same weights."""
     weights = {'trained': ours().matcher, 'narrow': NARROW.matcher}.get(name) or _random_weights(5)
-    return reference.lightglue(weights.tensors), session(lightglue(SMALL, weights, mask_attention=True, log_assignment=True))
+    return reference.lightglue(weights.tensors), session(lightglue(SMALL, weights, log_assignment=True))
 
 
 def _random_weights(seed: int) -> Weights:
@@ -91,15 +91,6 @@ def test_lightglue_log_assignment_with_random_weights(masked, narrow):
     alive = np.ix_(valid[0], valid[1])
     assert np.ptp(expected[alive]) > 0.1
     np.testing.assert_allclose(assignment[alive], expected[alive], atol=1e-4, rtol=0)
-
-
-def test_without_masks_the_graph_is_the_same_where_every_row_is_a_keypoint():
-    features = _features()
-    expected = session(lightglue(SMALL, ours().matcher, mask_attention=True)).run(
-        None, matcher_feed(*features, detection=0.0))
-    found = session(lightglue(SMALL, ours().matcher)).run(None, matcher_feed(*features, detection=0.0))
-    np.testing.assert_array_equal(found[0], expected[0])
-    np.testing.assert_allclose(found[1], expected[1], atol=1e-5)
 
 
 @pytest.mark.parametrize('masked', [0, 60])

@@ -6,7 +6,8 @@ import cv2
 import numpy as np
 import pytest
 
-from lightglue_trt_ros.odometry.likelihood import Residuals, cross_matrix, most_likely
+from lightglue_trt_ros.odometry.likelihood import Residuals, most_likely
+from lightglue_trt_ros.odometry.pose_covariance import cross_matrix
 from lightglue_trt_ros.odometry.two_view import estimate_relative_pose, pose_auc, pose_error_deg
 
 K = np.array([[500.0, 0, 320], [0, 500, 240], [0, 0, 1]])
@@ -85,7 +86,7 @@ def test_of_opposite_depths_the_one_before_the_cameras_costs_less():
     near = rays * 4 + 0.1 * sideways
     mixed = near.copy()
     mixed[::2] -= 0.2 * sideways
-    costs = [residuals_of(pixels0, (seen / seen[:, 2:] @ K.T)[:, :2], covariances).costs(still[None], sideways[None])[0]
+    costs = [residuals_of(pixels0, (seen / seen[:, 2:] @ K.T)[:, :2], covariances).costs(still[None], sideways[None])[1][0]
              for seen in (near, rays * 4 - 0.1 * sideways, mixed)]
     assert costs[:2] == pytest.approx([0, 0], abs=1e-9), 'either direction is right for one of both'
     assert costs[2] > len(rays), 'half the points are behind, whichever it is'
@@ -100,7 +101,8 @@ def test_most_likely_of_a_right_start_stays_there():
 def test_sides_choose_among_poses_that_fit_alike_and_no_others(monkeypatch):
     pixels0, pixels1, covariances, rotation, direction = slanted_plane(3, off=0.5, baseline=0.4)
     residuals = residuals_of(pixels0, pixels1, covariances)
-    monkeypatch.setattr(Residuals, 'costs', lambda self, *poses: -self.fits(*poses))  # the worst fit has the best sides
+    costs = Residuals.costs
+    monkeypatch.setattr(Residuals, 'costs', lambda *args: (costs(*args)[0], -costs(*args)[0]))  # the worst fit has the best sides
     found = most_likely(rotation, direction, residuals)
     assert max(pose_error_deg(*found, rotation, direction)) < 0.5
 

@@ -14,11 +14,12 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is
 pytest.importorskip('skimage', reason='the flight shows photographs of scikit-image')
 from sensor_msgs.msg import CameraInfo
 from std_srvs.srv import Trigger
-from support.ros_helpers import SECOND, SMALL, Peer, header, image_message, matcher_node, opens, started
+from support.flight_truth import transferred
+from support.ros_helpers import SECOND, SMALL, header, image_message, matcher_node, opens, with_peer
 from support.vins_estimator import Estimator
 from support.waiting import wait_for
 
-from lightglue_trt_eval.demo.flight import Flight, transfer
+from lightglue_trt_eval.demo.flight import Flight
 from lightglue_trt_ros.core.cameras import Intrinsics, normalised, undistort
 from lightglue_trt_ros.engines.selection import open_backend
 
@@ -41,9 +42,7 @@ def run():
 
     def start(opener, **parameters):
         node = matcher_node(opener, parameters, tracks_format='vins')
-        started(ends, node)
-        peer = Peer()
-        ends.callback(peer.close)
+        peer = with_peer(ends, node)
         infos = peer.node.create_publisher(CameraInfo, '/camera_info', 10)
         estimator = Estimator(peer)
         wait_for(lambda: peer.node.count_publishers('/matcher/feature') and peer.node.count_publishers('/matcher/restart'))
@@ -93,7 +92,7 @@ def test_an_estimator_reads_the_flight(run, flight, channels, reference):
         rows = np.stack(list(found.values()))
         offsets.append(np.abs(normalised(rows[:, 3:5], camera) - rows[:, :2]).max())
         ideal = rows[:, :2] @ camera.k[:2, :2].T + camera.k[:2, 2]
-        back, visible = transfer(ideal, now.depth, now.pose, before.pose, camera.k, before.depth)
+        back, visible = transferred(now, before, ideal, camera.k)
         truth = (ideal - back) / camera.k[0, 0] / 0.1
         errors.append(np.linalg.norm(rows[:, 5:7] - truth, axis=1)[visible])
         assert np.median(np.linalg.norm(truth[visible], axis=1)) > 0.05

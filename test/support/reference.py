@@ -50,6 +50,8 @@ def lightglue(tensors: dict[str, np.ndarray]) -> Any:
                                           num_attention_heads=width // 64,
                                           keypoint_detector_config=transformers.SuperPointConfig())
     model = transformers.LightGlueForKeypointMatching(config).eval()
+    for layer in model.transformer_layers:
+        layer.register_forward_pre_hook(_unmasked, with_kwargs=True)
     if 'input_proj.weight' in tensors:
         model.input_projection = torch.nn.Linear(256, width)
     state = {name: torch.from_numpy(value) for name, value in _lightglue_state(tensors).items()}
@@ -57,6 +59,12 @@ def lightglue(tensors: dict[str, np.ndarray]) -> Any:
     assert not unexpected
     assert all(name.startswith('keypoint_detector') for name in missing), missing
     return model
+
+
+def _unmasked(_: Any, inputs: tuple[Any, ...], options: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """What a layer is given, so that every row attends, as in our graphs; masks are left to confidences and the assignment."""
+    nothing = torch.zeros_like(options['attention_mask'], dtype=inputs[0].dtype)  # is added to logits
+    return inputs, options | {'attention_mask': nothing}
 
 
 def _lightglue_state(tensors: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

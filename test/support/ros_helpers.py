@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -79,21 +78,11 @@ def report_often(node: Node) -> None:
 class SpunMatcher:
     """A MatcherNode spun by a thread, and a peer; `active` tells whether it started."""
 
-    def __init__(self, node: Any) -> None:
-        self.node, self.executor = node, SingleThreadedExecutor()
-        report_often(node)
-        self.executor.add_node(node)
-        self.thread = threading.Thread(target=self.executor.spin, daemon=True)
-        self.active = node.start() if node.settings.autostart else False
-        self.thread.start()
-        self.peer = Peer()
-
-    def close(self) -> None:
-        self.peer.close()
-        self.node.stop()
-        self.executor.shutdown()
-        self.thread.join(2)
-        self.node.destroy_node()
+    def __init__(self, node: MatcherNode) -> None:
+        self.node, ends = node, ExitStack()
+        self.active, self.peer = started(ends, node), Peer()
+        ends.callback(self.peer.close)
+        self.close = ends.close
 
 
 class Peer:
@@ -108,10 +97,9 @@ class Peer:
         self.compressed = self.node.create_publisher(CompressedImage, '/image/compressed', 10)
         self.node.create_subscription(PointCloud2, f'{matcher}/matches', self.clouds.append, 10)
         self.node.create_subscription(DiagnosticArray, '/diagnostics', self.reports.append, 10)
-        self._executor = SingleThreadedExecutor()
-        self._executor.add_node(self.node)
-        self._thread = threading.Thread(target=self._executor.spin, daemon=True)
-        self._thread.start()
+        ends = ExitStack()
+        ends.enter_context(spun(self.node))
+        self.close = ends.close
 
     def watch_debug_image(self) -> Any:
         return self.node.create_subscription(Image, '/matcher/debug_image', self.debug_images.append, 10)
@@ -146,11 +134,6 @@ class Peer:
         self.node.destroy_client(client)
         return future.result()
 
-    def close(self) -> None:
-        self._executor.shutdown()
-        self._thread.join(2)
-        self.node.destroy_node()
-
 
 @contextmanager
 def spun(node: Node) -> Iterator[None]:
@@ -170,23 +153,18 @@ def as_parameters(values: dict[str, Any]) -> list[Parameter]:
     return [Parameter(name, value=value) for name, value in values.items()]
 
 
-def started(stack: ExitStack, node: Any) -> None:
-    """Start a matcher and spin it until the stack ends."""
+def started(stack: ExitStack, node: MatcherNode) -> bool:
+    """Start a matcher that starts by itself, and spin it until the stack ends; whether it is active."""
     report_often(node)
-    node.start()
+    active = node.settings.autostart and node.start()
     stack.enter_context(spun(node))
     stack.callback(node.stop)
+    return active
 
 
-def with_peer(stack: ExitStack, node: Any) -> Peer:
+def with_peer(stack: ExitStack, node: MatcherNode) -> Peer:
     """A peer of a matcher that is started and spun until the stack ends."""
     peer = Peer()
     stack.callback(peer.close)
     started(stack, node)
     return peer
-
-
-def ended_within(process: subprocess.Popen[Any], seconds: float) -> int:
-    """Exit status of a process that was told to end."""
-    return process.wait(seconds)
-

@@ -156,11 +156,9 @@ class CameraInterface:
 
     def log_verdict(self, verdict: diagnostics.Verdict) -> None:
         """Log a warning, less often the longer it lasts, and the end of a silence. Called once a second."""
-        due = verdict.level == diagnostics.WARN and not verdict.logged and self._warnings.due(verdict.message)
-        if due:
-            self.log.warning(verdict.message)
+        is_new = verdict.level == diagnostics.WARN and not verdict.logged and self._warnings.warn(self.log, verdict.message)
         if verdict.silent_s:
-            self._silence = verdict if due or self._silence is not None else None
+            self._silence = verdict if is_new or self._silence is not None else None
         elif self._silence is not None and not self._warnings.lasts(self._silence.message):
             self.log.info(f'images come again on {self.images.topic_name}: none had come for {in_time(self._silence.silent_s)}')
             self._silence = None
@@ -207,8 +205,8 @@ class CameraInterface:
             self._keyframes.publish(frame.source.header, keyframe, self.config.detection_threshold)
 
     def show(self, frame: Input, matches: FrameMatches | None) -> None:
-        if matches is not None and matches.note and self._notes.due(matches.note):
-            self.log.warning(matches.note)
+        if matches is not None and matches.note:
+            self._notes.warn(self.log, matches.note)
         if matches is not None and self._debug_image.get_subscription_count():
             image = frame.image if frame.mask is None else shade(frame.image, frame.mask.resized(size_of(frame.image)))
             picture = draw_matches(image, matches, self._settings.draw_covariances)
@@ -216,8 +214,7 @@ class CameraInterface:
         self._advise(frame)
 
     def tracks_restarted(self, reason: str) -> None:
-        if self._restarts.due(reason):
-            self.log.warning(f'tracks start anew: {reason}')
+        self._restarts.warn(self.log, f'tracks start anew: {reason}')
         if self._vins is not None:
             self._vins.restart()
 
@@ -236,6 +233,5 @@ class CameraInterface:
         kind = (frame.image.shape, encoding)
         if kind != self._advised:
             self._advised = kind
-            lines = diagnostics.advice(frame.image, kind[1], self.config)
-            if lines and self._advice.due('; '.join(lines)):
-                self.log.warning('; '.join(lines))
+            if lines := diagnostics.advice(frame.image, kind[1], self.config):
+                self._advice.warn(self.log, '; '.join(lines))

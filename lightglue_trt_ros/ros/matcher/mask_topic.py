@@ -42,7 +42,7 @@ class CameraMasks:
         self._newest: bytes | None = None
         self._decoded: tuple[bytes, float, Mask | FrameError] | None = None  # message, its stamp, its mask
         self._combined: tuple[Mask, Size, Mask] | None = None  # topic mask, image size, topic and file mask
-        self._problem = self._before = ''  # why the topic's mask is not used; the last such reason, until its end is logged
+        self._problem = self._before = ''  # why the topic's mask is not used; the last line about that, until its end is logged
         self._stamp = 0.0  # of the newest image, seconds
         self._problems = FadingLog(lambda: self._stamp, pause_s=0.0)
         self.description = ''  # which masks hide how much, for diagnostics; empty: no mask so far
@@ -84,10 +84,9 @@ class CameraMasks:
         try:
             mask = self._current(image, stamp)
         except FrameError as error:
-            self._problem = str(error)
-            if self._problems.due(self._problem):
-                self._before = self._problem
-                self._log.warning(f'{error}: matching goes on without it')
+            self._problem, line = str(error), f'{error}: matching goes on without it'
+            if self._problems.warn(self._log, line):
+                self._before = line
             return None
         self._problem = ''
         if mask is not None and self._before and not self._problems.lasts(self._before):

@@ -91,8 +91,7 @@ class PairedImages(ABC, Generic[Image]):
         except FrameError as error:
             self._rejected += 1
             self._refusal = f'{self._words.partner} image dropped: {error}'
-            if self._refusals.due(self._refusal):
-                self._node.get_logger().warning(self._refusal)
+            self._refusals.warn(self._node.get_logger(), self._refusal)
             return None
         return image
 
