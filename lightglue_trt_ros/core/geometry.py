@@ -39,11 +39,10 @@ def fitting_size(image: Size, area: int = 640 * 480) -> Size:
 
 def resize_gray(image: UInt8, size: Size) -> UInt8:
     """Resize a gray image, uint8 (H, W), to `size`: area averaging, or bilinear where both sides grow."""
-    height, width = size
-    if image.shape == (height, width):
+    if image.shape == size:
         return image
-    grows = height >= image.shape[0] and width >= image.shape[1]
-    return np.asarray(cv2.resize(image, (width, height), interpolation=cv2.INTER_LINEAR if grows else cv2.INTER_AREA), np.uint8)
+    grows = size[0] >= image.shape[0] and size[1] >= image.shape[1]
+    return np.asarray(cv2.resize(image, size[::-1], interpolation=cv2.INTER_LINEAR if grows else cv2.INTER_AREA), np.uint8)
 
 
 def resize_nearest(image: UInt8, size: Size) -> UInt8:

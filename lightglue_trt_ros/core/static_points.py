@@ -116,7 +116,11 @@ class StaticPoints:
     def learn(self, image: UInt8, judged: Judged) -> None:
         """Keep what was `judged` of a frame, and look for the pattern in its image, gray uint8 (H, W)."""
         self._still = judged.standing or NOBODY
-        self._remember(judged)
+        share = 0.0 if judged.foreign is None else float(judged.foreign.mean())
+        self._share += (share - self._share) / RECENT
+        self._often += ((share > 0) - self._often) / RECENT
+        if share and judged.cells is not None:
+            self._cells += (judged.cells - self._cells) / RECENT
         if judged.motion_px and self.mode != 'keep':
             self.pattern.add(image, judged.motion_px)
 
@@ -151,15 +155,6 @@ class StaticPoints:
         many = self.pattern.blocked or np.count_nonzero(foreign) > NOTABLE * len(rows)
         return Judged(foreign, float(np.median(np.linalg.norm(expected, axis=1))) / unit if many else 0.0,
                       _Still(next_rows[at], *still[1:]).only(stays), per_cell(after[foreign], size))
-
-    def _remember(self, judged: Judged) -> None:
-        if judged.foreign is not None and judged.cells is not None and judged.foreign.any():
-            self._share += (float(judged.foreign.mean()) - self._share) / RECENT
-            self._often += (1 - self._often) / RECENT
-            self._cells += (judged.cells - self._cells) / RECENT
-        else:
-            self._share *= 1 - 1 / RECENT
-            self._often *= 1 - 1 / RECENT
 
 
 class Pattern:
@@ -309,9 +304,8 @@ def per_cell(points: Float32, size: Size, grid: Size = GRID) -> NDArray[np.intp]
 
 
 def _cell_of(points: Float32, size: Size, grid: Size) -> NDArray[np.intp]:
-    columns, rows = ((points[:, axis] * (grid[1 - axis] / size[1 - axis])).astype(np.intp).clip(0, grid[1 - axis] - 1)
-                     for axis in (0, 1))
-    return np.asarray(rows * grid[1] + columns, np.intp)
+    columns, rows = (points.T * [[grid[1] / size[1]], [grid[0] / size[0]]]).astype(np.intp)
+    return np.asarray(rows.clip(0, grid[0] - 1) * grid[1] + columns.clip(0, grid[1] - 1), np.intp)
 
 
 def _where(cells: Float64) -> str:
@@ -329,11 +323,10 @@ def _where(cells: Float64) -> str:
 
 def _interleaved(moving: Float32, standing: Float32) -> bool:
     """Whether the nearest neighbours of moving points (N, 2) stand (M, 2), as of things that are seen through a pattern."""
-    every = max(1, len(moving) // 64)
-    some = moving[::every]
-    to_standing, to_moving = _distances(some, standing), _distances(some, moving)
-    to_moving[np.arange(len(some)), every * np.arange(len(some))] = np.inf  # itself
-    return bool(np.mean(to_standing.min(axis=1) < to_moving.min(axis=1)) > INTERLEAVED)
+    some = np.arange(0, len(moving), max(1, len(moving) // 64))
+    to_moving = _distances(moving[some], moving)
+    to_moving[np.arange(len(some)), some] = np.inf  # itself
+    return bool(np.mean(_distances(moving[some], standing).min(axis=1) < to_moving.min(axis=1)) > INTERLEAVED)
 
 
 def _distances(points: Float32, others: Float32) -> Float64:

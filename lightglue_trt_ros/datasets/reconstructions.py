@@ -12,7 +12,8 @@ import numpy as np
 from ..core.types import Float64
 from ..utils.errors import BagError
 from ..utils.files import text_of
-from .image_folders import SUFFIXES, FolderRecording, natural, stamps_of_names
+from .image_folders import SUFFIXES, FolderRecording, natural
+from .named_stamps import stamps_of_names
 from .poses import Trajectory, is_rotation, naming, poses_from
 from .sequence import Recording
 
