@@ -336,7 +336,7 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
                 on_note: Callable[[str], None], left_out: list[str]) -> Intrinsics | None:
     """Raises BagError for unusable intrinsics only if the user named them; recorded ones are left out with a note and a reason."""
     try:
-        intrinsics = recording.intrinsics if options.camera is None else _named_camera(options, recording)
+        intrinsics = recording.intrinsics if options.camera is None else _named_camera(options, recording, size)
         if intrinsics is not None:
             distorted = distortion_model(intrinsics) is not None
             check_size(intrinsics, *size)
@@ -367,11 +367,12 @@ def named_pair(options: EvaluationOptions, recording: Recording) -> tuple[Intrin
     return load_pair(options.camera, is_rectified(recording.image_topic))
 
 
-def _named_camera(options: EvaluationOptions, recording: Recording) -> Intrinsics:
-    """The camera that --camera gives, the left one of a pair. Raises BagError."""
+def _named_camera(options: EvaluationOptions, recording: Recording, size: tuple[int, int]) -> Intrinsics:
+    """The camera that --camera gives, the left one of a pair, of images of `size` (H, W). Raises BagError."""
     assert options.camera is not None
     pair = named_pair(options, recording)
-    return load_intrinsics(options.camera, is_rectified(recording.image_topic)) if pair is None else pair[0]
+    return load_intrinsics(options.camera, is_rectified(recording.image_topic),
+                            lambda: (size[1], size[0])) if pair is None else pair[0]
 
 
 def _source(intrinsics: Intrinsics, options: EvaluationOptions) -> str:

@@ -87,7 +87,12 @@ class FolderRecording(Recording):
     @cached_property
     def intrinsics(self) -> Intrinsics | None:
         path = self.path / self.calibration
-        return load_intrinsics(path) if path.exists() else None
+        return load_intrinsics(path, size=self._size) if path.exists() else None
+
+    def _size(self) -> tuple[int, int]:
+        """Width and height of the first image."""
+        height, width = self._read(self.files[0]).shape[:2]
+        return width, height
 
     def ground_truth(self, camera_in_body: Float64 | None = None) -> Trajectory | None:
         """The folder's ground truth as poses of this camera; `camera_in_body` (4, 4) replaces the folder's own calibration."""
