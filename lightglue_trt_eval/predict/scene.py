@@ -43,6 +43,7 @@ MIN_STEP_PER_DEPTH = math.tan(math.radians(TRUTH_ROTATION_DEG)) / math.tan(math.
 MIN_BASELINE_M = 0.005  # true steps that are no longer say nothing about a direction: most is the truth's own noise
 FASTEST_M_S = 100.0  # of a ground truth in metres
 PERIODS_S = 1e-4, 10.0  # of images, unless their stamps are in another unit
+STRETCHED, OFF_MIDDLE = 1.15, 0.2  # ratio of focal lengths, and of the image's size, above which a calibration is doubtful
 MIN_POINTS = 20  # fewer say nothing about a scene's depth
 CORNERS = 400
 EPIPOLAR_PX = 3.0  # what is further from its true epipolar line moves by itself, or was lost
@@ -345,6 +346,8 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
                         'name: it must be the calibration of the rectified images')
             if intrinsics.fold:
                 on_note(f'{_source(intrinsics, options)}: {intrinsics.fold}')
+            if doubt := _doubt(intrinsics):
+                on_note(f'{_source(intrinsics, options)}: {doubt}')
             if not options.camera and recording.calibration_note:
                 on_note(f'{recording.calibration_note}; --camera replaces it')
             if not options.camera and (change := recording.calibration_change(options.max_frames)):
@@ -358,6 +361,15 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
     left_out.append(reason)
     on_note(f'{reason}{advice}. Left out: {POSES}, odometry')
     return None
+
+
+def _doubt(camera: Intrinsics) -> str:
+    """What few calibrations have, for people: focal lengths that differ, or a principal point far from the middle of the image."""
+    (fx, _, cx), (_, fy, cy) = camera.k[:2]
+    reasons = [f'fx is {fx:g} and fy {fy:g}, and nearly every camera has square pixels'] * bool(max(fx / fy, fy / fx) > STRETCHED)
+    if max(abs(cx / camera.width - 0.5), abs(cy / camera.height - 0.5)) > OFF_MIDDLE:
+        reasons.append(f'the principal point {cx:g}, {cy:g} is far from the middle of {camera.width}x{camera.height}')
+    return f'{", and ".join(reasons)}: unless the images are stretched or cropped, calibrate anew' if reasons else ''
 
 
 def named_pair(options: EvaluationOptions, recording: Recording) -> tuple[Intrinsics, Intrinsics] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
@@ -180,8 +181,9 @@ class ImagesFolder(FolderRecording):
         files, stamps = _images_in(path / 'images', 'timestamps.txt'), path / 'timestamps.txt'
         named = [] if stamps.exists() else stamps_of_names(files)
         if not named and not stamps.exists():
+            lines = f"awk 'BEGIN {{for (i = 0; i < {len(files)}; i++) printf \"%.6f\\n\", i / 30}}' > {shlex.quote(str(stamps))}"
             raise BagError(f'{stamps} does not exist: write one stamp per image into it, in seconds, in order of names; or name '
-                           'each image by its stamp, as 1403636579763555584.png')
+                           f'each image by its stamp, as 1403636579763555584.png. Of a video with 30 frames a second: {lines}')
         super().__init__(path, image_topic, files, named or read_stamps(stamps))
         if named:
             self._note_names()
