@@ -383,8 +383,9 @@ def _named_camera(options: EvaluationOptions, recording: Recording, size: tuple[
     """The camera that --camera gives, the left one of a pair, of images of `size` (H, W). Raises BagError."""
     assert options.camera is not None
     pair = named_pair(options, recording)
-    return load_intrinsics(options.camera, is_rectified(recording.image_topic),
-                            lambda: (size[1], size[0])) if pair is None else pair[0]
+    if pair is not None:
+        return pair[0]
+    return load_intrinsics(options.camera, is_rectified(recording.image_topic), lambda: (size[1], size[0]))
 
 
 def _source(intrinsics: Intrinsics, options: EvaluationOptions) -> str:
