@@ -18,7 +18,7 @@ from lightglue_trt_ros.utils.arguments import add_image_bits, add_settings, posi
 from lightglue_trt_ros.utils.commands import INTERRUPTED, command, log
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.files import own_output_folder
-from lightglue_trt_ros.utils.processes import stop_on_sigint
+from lightglue_trt_ros.utils.processes import stop_on_signal
 
 from ..demo.flight import Flight
 from ..evaluate import evaluate_recording
@@ -37,7 +37,7 @@ FIGURES = ('matches', 'inlier_ratio', 'precision@1', 'precision@3', 'track_lengt
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when clouds were received, 1 with a message otherwise, 130 when interrupted."""
     args = _parse(argv)
-    with own_output_folder(args.out), stop_on_sigint() as stop:
+    with own_output_folder(args.out), stop_on_signal() as stop:
         path = args.sequence or _render(args.out / 'flight', args.frames)
         options = EvaluationOptions(
             image_topic=args.image_topic, image_bits=args.image_bits, strides=(1,), live=True, hz=args.hz,

@@ -15,7 +15,7 @@ from lightglue_trt_ros.utils.arguments import HelpInLines, one_word_each
 from lightglue_trt_ros.utils.commands import INTERRUPTED, command, log
 from lightglue_trt_ros.utils.errors import ConfigError, LightglueTrtError
 from lightglue_trt_ros.utils.files import make_output_folder, own_output_folder
-from lightglue_trt_ros.utils.processes import give_memory_back, stop_on_sigint
+from lightglue_trt_ros.utils.processes import give_memory_back, stop_on_signal
 
 from ..evaluate import evaluate_recording
 from ..fleet.discovery import RecordingRef, fingerprint
@@ -41,7 +41,7 @@ def main(argv: list[str] | None = None) -> int:
     args, options = _parse(argv)
     give_memory_back()
     _content.cache_clear()
-    with own_output_folder(args.out), stop_on_sigint() as stop:
+    with own_output_folder(args.out), stop_on_signal() as stop:
         if (args.out / 'report.json').exists():
             log.info(f'{args.out} has the report of an earlier run, which this one replaces at its end')
         if args.cameras:

@@ -16,7 +16,7 @@ from lightglue_trt_ros.utils.arguments import number, positive
 from lightglue_trt_ros.utils.commands import INTERRUPTED, command, log
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.files import own_output_folder, written_together
-from lightglue_trt_ros.utils.processes import stop_on_sigint
+from lightglue_trt_ros.utils.processes import stop_on_signal
 
 from ..fleet.cluster import agreed, connected
 from ..fleet.discovery import find_recordings
@@ -37,7 +37,7 @@ FIGURES = {'pose_auc@10': 'AUC@10, %', 'inlier_ratio': 'inliers, %', 'matches': 
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when recordings were evaluated and none got worse than allowed, 1 with a message otherwise, 130 interrupted."""
     args, options = _parse(argv)
-    with own_output_folder(args.out), stop_on_sigint() as stop:
+    with own_output_folder(args.out), stop_on_signal() as stop:
         report = _run(args, options, stop.is_set)
     _print(args.out, report)
     if report.interrupted == NOT_YET:

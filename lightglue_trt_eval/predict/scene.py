@@ -43,6 +43,7 @@ MIN_STEP_PER_DEPTH = math.tan(math.radians(TRUTH_ROTATION_DEG)) / math.tan(math.
 MIN_BASELINE_M = 0.005  # true steps that are no longer say nothing about a direction: most is the truth's own noise
 FASTEST_M_S = 100.0  # of a ground truth in metres
 PERIODS_S = 1e-4, 10.0  # of images, unless their stamps are in another unit
+STRETCHED, OFF_MIDDLE = 1.15, 0.2  # ratio of focal lengths, and of the image's size, above which a calibration is doubtful
 MIN_POINTS = 20  # fewer say nothing about a scene's depth
 CORNERS = 400
 EPIPOLAR_PX = 3.0  # what is further from its true epipolar line moves by itself, or was lost
@@ -336,7 +337,7 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
                 on_note: Callable[[str], None], left_out: list[str]) -> Intrinsics | None:
     """Raises BagError for unusable intrinsics only if the user named them; recorded ones are left out with a note and a reason."""
     try:
-        intrinsics = recording.intrinsics if options.camera is None else _named_camera(options, recording)
+        intrinsics = recording.intrinsics if options.camera is None else _named_camera(options, recording, size)
         if intrinsics is not None:
             distorted = distortion_model(intrinsics) is not None
             check_size(intrinsics, *size)
@@ -345,6 +346,8 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
                         'name: it must be the calibration of the rectified images')
             if intrinsics.fold:
                 on_note(f'{_source(intrinsics, options)}: {intrinsics.fold}')
+            if doubt := _doubt(intrinsics):
+                on_note(f'{_source(intrinsics, options)}: {doubt}')
             if not options.camera and recording.calibration_note:
                 on_note(f'{recording.calibration_note}; --camera replaces it')
             if not options.camera and (change := recording.calibration_change(options.max_frames)):
@@ -360,6 +363,15 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
     return None
 
 
+def _doubt(camera: Intrinsics) -> str:
+    """What few calibrations have, for people: focal lengths that differ, or a principal point far from the middle of the image."""
+    (fx, _, cx), (_, fy, cy) = camera.k[:2]
+    reasons = [f'fx is {fx:g} and fy {fy:g}, and nearly every camera has square pixels'] * bool(max(fx / fy, fy / fx) > STRETCHED)
+    if max(abs(cx / camera.width - 0.5), abs(cy / camera.height - 0.5)) > OFF_MIDDLE:
+        reasons.append(f'the principal point {cx:g}, {cy:g} is far from the middle of {camera.width}x{camera.height}')
+    return f'{", and ".join(reasons)}: unless the images are stretched or cropped, calibrate anew' if reasons else ''
+
+
 def named_pair(options: EvaluationOptions, recording: Recording) -> tuple[Intrinsics, Intrinsics] | None:
     """Left and right camera, where right images are asked for and --camera describes both. Raises BagError."""
     if options.camera is None or not options.right_topic:
@@ -367,11 +379,13 @@ def named_pair(options: EvaluationOptions, recording: Recording) -> tuple[Intrin
     return load_pair(options.camera, is_rectified(recording.image_topic))
 
 
-def _named_camera(options: EvaluationOptions, recording: Recording) -> Intrinsics:
-    """The camera that --camera gives, the left one of a pair. Raises BagError."""
+def _named_camera(options: EvaluationOptions, recording: Recording, size: tuple[int, int]) -> Intrinsics:
+    """The camera that --camera gives, the left one of a pair, of images of `size` (H, W). Raises BagError."""
     assert options.camera is not None
     pair = named_pair(options, recording)
-    return load_intrinsics(options.camera, is_rectified(recording.image_topic)) if pair is None else pair[0]
+    if pair is not None:
+        return pair[0]
+    return load_intrinsics(options.camera, is_rectified(recording.image_topic), lambda: (size[1], size[0]))
 
 
 def _source(intrinsics: Intrinsics, options: EvaluationOptions) -> str:

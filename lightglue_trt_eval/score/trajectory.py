@@ -276,6 +276,10 @@ def _ate(poses: Float64, truth: Float64) -> ConfidenceInterval:
             value = None if alignment is None else ate(alignment.apply(other), true)
             ates += [] if value is None else [value]
     low, high = np.quantile(ates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    alignment = align_sim3(chained, true)
+    own = None if alignment is None else ate(alignment.apply(chained), true)
+    if own is not None:  # other axes cancel in the trajectory itself, and at other places they do not
+        low, high = min(low, own), max(high, own)
     return ConfidenceInterval(float(low), float(high), len(steps))
 
 

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from ..core.types import Float64
 from ..utils.errors import BagError
 from ..utils.files import text_of
 from .calibration_exports import of_colmap
-from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, check_finite, described
+from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, check_finite, described, sized
 
 FORMS = ("this package's calib.yaml, into which you can copy the numbers of other files (width, height, fx, fy, cx, cy, k1, k2, "
          "p1, p2, k3), ROS's camera_calibration and CameraInfo, OpenCV's, EuRoC's sensor.yaml, Kalibr's camchain.yaml, "
@@ -35,24 +35,25 @@ class _Choice(NamedTuple):
     file: Path
     name: str  # of the camera in the file; empty: the file has one, without a name
     camera: DescribedCamera
+    note: str = ''  # for people, on what the file leaves open
 
     @property
     def words(self) -> str:
         return f'{self.file}, {self.name}' if self.name else str(self.file)
 
 
-def load_intrinsics(path: Path, rectified: bool = False) -> Intrinsics:
+def load_intrinsics(path: Path, rectified: bool = False, size: Callable[[], tuple[int, int]] | None = None) -> Intrinsics:
     """Read intrinsics from a YAML file; docs/evaluation.md lists the forms and their keys.
 
     Args:
         path: The file; of a file with several cameras FILE:NAME, as in camchain.yaml:cam1.
         rectified: Whether the images are rectified. Then the projection_matrix of a camera_calibration file counts, as P of a
             CameraInfo does; such a file with distortion and without projection_matrix is refused.
+        size: Gives width and height of the images, for a file that does not say them.
 
     Raises BagError that names the file and the key.
     """
-    chosen = _chosen(path)
-    return _read(chosen, rectified)
+    return _read(_chosen(path, size), rectified)
 
 
 def load_pair(path: Path, rectified: bool = False) -> tuple[Intrinsics, Intrinsics] | None:
@@ -123,7 +124,7 @@ def load_baseline(path: Path) -> float:
 def _read(chosen: _Choice, rectified: bool) -> Intrinsics:
     with _naming(chosen):
         camera = chosen.camera.intrinsics(rectified)
-        return replace(camera, source=', '.join(filter(None, (chosen.words, camera.source))))
+        return replace(camera, source=', '.join(filter(None, (chosen.words, camera.source, chosen.note))))
 
 
 def _in_body(chosen: _Choice) -> Float64 | None:
@@ -131,10 +132,14 @@ def _in_body(chosen: _Choice) -> Float64 | None:
         return chosen.camera.in_body()
 
 
-def _chosen(path: Path) -> _Choice:
+def _chosen(path: Path, size: Callable[[], tuple[int, int]] | None = None) -> _Choice:
     """The only camera of a file, or the one that `path` names. Raises BagError."""
     file, name = split_choice(path)
-    cameras = _cameras(file)
+    values = said = _mapping(file)
+    if size is not None:
+        with _naming_file(file):
+            values = sized(said, size)
+    cameras = _described(file, values)
     if name and list(cameras) == ['']:
         raise BagError(f'{file} describes one camera without a name: leave out :{name}')
     if name and name not in cameras:
@@ -142,14 +147,23 @@ def _chosen(path: Path) -> _Choice:
     if not name and len(cameras) > 1:
         raise BagError(f'{file} describes the cameras {", ".join(cameras)}: choose one, as {file}:{next(iter(cameras))}')
     name = name or next(iter(cameras))
-    return _Choice(file, name, cameras[name])
+    return _Choice(file, name, cameras[name], 'which has no size: that of the images is taken' if len(values) > len(said) else '')
 
 
 def _cameras(file: Path) -> dict[str, DescribedCamera]:
-    values = _mapping(file)
-    try:
+    return _described(file, _mapping(file))
+
+
+def _described(file: Path, values: dict[str, Any]) -> dict[str, DescribedCamera]:
+    with _naming_file(file):
         return described(values, lambda name: _mapping(file.parent / name))
-    except ValueError as error:
+
+
+@contextmanager
+def _naming_file(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except (KeyError, ValueError) as error:
         raise BagError(f'{file}: {error}') from None
 
 

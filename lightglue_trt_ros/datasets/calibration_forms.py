@@ -30,6 +30,7 @@ MODEL_KEYS = ('distortion_model', 'distortion_type', 'distortion')
 COEFFICIENTS = ('distortion_coefficients', 'distortion_coeffs', 'distortion_coefs', 'dist_coeffs', 'dist_coefs', 'dist_coeff',
                 'distcoeff', 'distcoeffs', 'dist', 'd', 'coeffs')
 FLAT = ('k1', 'k2', 'p1', 'p2', 'k3', 'k4', 'k5', 'k6')  # in the order of OpenCV's vector
+OFF_MIDDLE = 0.1  # of the size; a principal point is nearer, and one of images that were resized by 1.25 or more is farther
 MOST_TANGENTIAL = 0.02  # of real lenses; cv2.fisheye's files name no model, and its third and fourth coefficient are larger
 WIDE = 1.2  # tangent of the angle to a corner, 50 degrees: of lenses with four coefficients and no model mostly fisheyes see more
 LENS = re.compile(  # keys that speak of a lens, in small letters; min_dist and max_dist are of trackers
@@ -152,6 +153,24 @@ def described(values: Mapping[str, Any], read: Callable[[str], Mapping[str, Any]
     Fields({name: value for name, value in values.items() if nested and name not in nested}).check_all_read()
     return {name: DescribedCamera(partial(_plain, each), partial(_first_pose, each), keys=tuple(map(str, each)))
             for name, each in (nested or {'': dict(values)}).items()}
+
+
+def sized(values: Mapping[str, Any], size: Callable[[], tuple[int, int]]) -> dict[str, Any]:
+    """What a file says, with width and height of the images where it has none, as ORB-SLAM2's files of TUM and KITTI.
+
+    Raises ValueError where its principal point is far from the middle of these images: others were calibrated.
+    """
+    prefix = 'Camera.' if 'Camera.fx' in values else ''
+    fields = Fields(values, prefix)
+    matrix = fields.first(*MATRICES)
+    if any(name in fields for names in SIZES for name in names) or not (matrix or all(map(fields.__contains__, FOCALS[0]))):
+        return dict(values)
+    k = fields.numbers(matrix, 9) if matrix else _pinhole(*map(fields.number, FOCALS[0]))
+    middle, (width, height) = (k[2] or k[6], k[5] or k[7]), size()  # some write K column by column
+    if max(abs(middle[0] / width - 0.5), abs(middle[1] / height - 0.5)) > OFF_MIDDLE:
+        raise ValueError(f'it has no {prefix}width, and its principal point {middle[0]:g}, {middle[1]:g} is far from the middle of '
+                         f'the images of {width}x{height}: give the calibration of these, or add {prefix}width and {prefix}height')
+    return {**values, f'{prefix}width': width, f'{prefix}height': height}
 
 
 def rigid(matrix: Float64, name: str) -> Float64:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
@@ -87,7 +88,12 @@ class FolderRecording(Recording):
     @cached_property
     def intrinsics(self) -> Intrinsics | None:
         path = self.path / self.calibration
-        return load_intrinsics(path) if path.exists() else None
+        return load_intrinsics(path, size=self._size) if path.exists() else None
+
+    def _size(self) -> tuple[int, int]:
+        """Width and height of the first image."""
+        height, width = self._read(self.files[0]).shape[:2]
+        return width, height
 
     def ground_truth(self, camera_in_body: Float64 | None = None) -> Trajectory | None:
         """The folder's ground truth as poses of this camera; `camera_in_body` (4, 4) replaces the folder's own calibration."""
@@ -175,8 +181,9 @@ class ImagesFolder(FolderRecording):
         files, stamps = _images_in(path / 'images', 'timestamps.txt'), path / 'timestamps.txt'
         named = [] if stamps.exists() else stamps_of_names(files)
         if not named and not stamps.exists():
+            lines = f"awk 'BEGIN {{for (i = 0; i < {len(files)}; i++) printf \"%.6f\\n\", i / 30}}' > {shlex.quote(str(stamps))}"
             raise BagError(f'{stamps} does not exist: write one stamp per image into it, in seconds, in order of names; or name '
-                           'each image by its stamp, as 1403636579763555584.png')
+                           f'each image by its stamp, as 1403636579763555584.png. Of a video with 30 frames a second: {lines}')
         super().__init__(path, image_topic, files, named or read_stamps(stamps))
         if named:
             self._note_names()

@@ -159,20 +159,24 @@ def stop(process: subprocess.Popen[bytes], timeout: float = 5.0) -> int:
 
 
 @contextmanager
-def stop_on_sigint() -> Iterator[threading.Event]:
-    """An event that the first Ctrl-C sets; the second one is a KeyboardInterrupt."""
+def stop_on_signal() -> Iterator[threading.Event]:
+    """An event that the first Ctrl-C or SIGTERM sets, as of `timeout` and of CI; the second one is a KeyboardInterrupt."""
     stop = threading.Event()
 
     def on_signal(number: int, frame: object) -> None:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        for each in before:
+            signal.signal(each, signal.default_int_handler)
         stop.set()
         logger.info('interrupted: the report of what was done follows; once more to leave at once')
 
-    before = signal.signal(signal.SIGINT, on_signal)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, on_signal)
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def memory_mib(pid: int) -> float:

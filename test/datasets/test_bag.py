@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
 from pathlib import Path
 
 import cv2
@@ -294,8 +295,10 @@ def test_folder_errors(tmp_path: Path) -> None:
         with pytest.raises(BagError, match=rf"timestamps\.txt, line 2: '{bad}'"):
             open_recording(seq)
     (seq / 'timestamps.txt').unlink()
-    with pytest.raises(BagError, match='does not exist: write one stamp per image'):
+    with pytest.raises(BagError, match='does not exist: write one stamp per image') as refused:
         open_recording(seq)
+    subprocess.run(str(refused.value).partition('30 frames a second: ')[2], shell=True, check=True)
+    assert [frame.stamp_ns for frame in open_recording(seq).frames()] == [0, 33_333_000, 66_667_000]
 
 
 @pytest.mark.parametrize(('suffix', 'share'), [('.png', 0.5), ('.jpg', 0.5), ('.jpg', 0.98), ('.png', 0.0)])

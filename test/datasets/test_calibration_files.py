@@ -560,3 +560,29 @@ def test_four_coefficients_of_a_wide_lens_need_a_model(write, focal: int, extra:
     named = text.replace('dist: [0.0034, 0.0007, -0.002, 0.0002]', 'k1: 0.0034\nk2: 0.0007\np1: -0.002\np2: 0.0002')
     for clear in (text.replace('-0.002, 0.0002', '0, 0'), named):
         assert load_intrinsics(write(clear.replace('equidistant', 'plumb_bob'))).d[0] == 0.0034
+
+
+@pytest.mark.parametrize('text', [
+    orbslam('Camera').replace('Camera.width: 640\nCamera.height: 480\n', ''),  # ORB-SLAM2's files of TUM and KITTI
+    OPENCV.replace('image_width: 640\nimage_height: 480\n', ''), FLAT_K, f'K: {np.transpose(K).ravel().tolist()}\n'])
+def test_calibration_without_size_gets_that_of_the_images(tmp_path: Path, text: str) -> None:
+    path = tmp_path / 'calib.yaml'
+    path.write_text(text)
+    with pytest.raises(BagError, match='width'):
+        load_intrinsics(path)
+    camera = load_intrinsics(path, size=lambda: (640, 480))
+    assert (camera.width, camera.height) == (640, 480)
+    assert np.array_equal(camera.k, K)
+    assert camera.source == f'{path}, which has no size: that of the images is taken'
+    for other in ((800, 600), (512, 384), (480, 640)):
+        with pytest.raises(BagError, match=f'no (Camera.)?width, and its principal point 319.5, 239.5 .* {other[0]}x{other[1]}'):
+            load_intrinsics(path, size=lambda size=other: size)
+
+
+@pytest.mark.parametrize('text', [ROS, OWN, KALIBR, VINS, orbslam(), orbslam('Camera')])
+def test_calibration_with_a_size_never_reads_the_images(tmp_path: Path, text: str) -> None:
+    path = tmp_path / 'calib.yaml'
+    path.write_text(text)
+    camera = load_intrinsics(path, size=lambda: pytest.fail('read'))
+    assert camera.width == 640
+    assert camera.source == str(path)

@@ -289,3 +289,12 @@ def test_shared_sequences_as_kitti(tmp_path: Path, shared_data: Path) -> None:
     assert own.intrinsics is not None
     assert np.array_equal(laid_out.intrinsics.k, own.intrinsics.k)
     assert laid_out.intrinsics.width == own.intrinsics.width
+
+
+def test_folder_with_calibration_without_size_takes_that_of_images(tmp_path: Path) -> None:
+    write_images(tmp_path / 'rgb', [f'{number}.png' for number in range(COUNT)])
+    (tmp_path / 'rgb.txt').write_text(''.join(f'{1 + number / 10} rgb/{number}.png\n' for number in range(COUNT)))
+    (tmp_path / 'calib.yaml').write_text('Camera.fx: 30.0\nCamera.fy: 31.0\nCamera.cx: 19.5\nCamera.cy: 14.5\n')
+    camera = TumFolder(tmp_path, '/camera/image_raw').intrinsics
+    assert camera is not None
+    assert (camera.width, camera.height) == (40, 30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -80,6 +81,18 @@ def test_pose_in_the_body_moves_the_ground_truth_or_is_refused(tmp_path: Path, f
     for choice, message in ((file, 'cam0, cam1: choose one'), (f'{file}:cam1', 'cam1 does not say where the camera is')):
         with pytest.raises(BagError, match=message):
             scene_of(bag, camera_in_body=Path(choice))
+
+
+@pytest.mark.parametrize(('k', 'doubt'), [
+    ([110, 0, 64, 0, 110, 48, 0, 0, 1], None), ([110, 0, 58, 0, 116, 56, 0, 0, 1], None),
+    ([110, 0, 64, 0, 140, 48, 0, 0, 1], 'fx is 110 and fy 140, and nearly every camera has square pixels: unless'),
+    ([110, 0, 64, 0, 110, 12, 0, 0, 1], 'the principal point 64, 12 is far from the middle of 128x96: unless'),
+    ([160, 0, 12, 0, 110, 48, 0, 0, 1], 'fx is 160 and fy 110, .* pixels, and the principal point 12, 48 is far')])
+def test_calibration_that_few_cameras_have_is_noted(tmp_path: Path, file: Path, k: list[int], doubt: str | None) -> None:
+    file.write_text(f'width: {WIDTH}\nheight: {HEIGHT}\nK: {k}\n')
+    notes = scene_of(make_bag(tmp_path / 'bag', 3), camera=file)[1]
+    assert len(notes) == (doubt is not None)
+    assert all(re.match(f'{file}: {doubt}', note) for note in notes)
 
 
 @pytest.mark.parametrize('unit', [1, 1000])

@@ -23,6 +23,7 @@ from lightglue_trt_eval.score.trajectory import (
     align_sim3,
     ate,
     kitti_drift,
+    odometry_intervals,
     rpe,
 )
 from lightglue_trt_ros.datasets.poses import quaternions_from_rotations
@@ -233,3 +234,14 @@ def test_one_that_stands_while_the_other_moves_keeps_its_scale():
         assert alignment.scale == 1
         spread = math.sqrt(np.mean(np.sum((true[:, :3, 3] - true[:, :3, 3].mean(0))**2, axis=1)))
         assert ate(alignment.apply(estimated), truth) == pytest.approx(spread)
+
+
+def test_interval_of_an_ate_holds_the_ate_where_other_axes_cancel_in_it():
+    truth = walk(40, wobble=0.3)
+    axes = pose([0.4, -0.8, 0.3], [0.0, 0.0, 0.0])
+    other_axes = np.linalg.inv(axes) @ truth @ axes
+    own = ate(align_sim3(other_axes, truth).apply(other_axes), truth)
+    assert own < 1e-6
+    interval = odometry_intervals(other_axes, truth, None)['ate_m']
+    assert interval.holds(own)
+    assert interval.high > 0.01, 'at other places the same errors do not cancel'

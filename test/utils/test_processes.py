@@ -21,7 +21,7 @@ from lightglue_trt_ros.networks.graph_cache import write_graphs
 from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.utils import processes
 from lightglue_trt_ros.utils.errors import ConfigError, EngineError
-from lightglue_trt_ros.utils.processes import called_elsewhere
+from lightglue_trt_ros.utils.processes import called_elsewhere, stop_on_signal
 
 PARENT = '''
 import time
@@ -117,3 +117,14 @@ def test_kept_memory_costs_no_page_faults() -> None:
     kept, given_back = (int(subprocess.check_output([sys.executable, '-c', program.format(call)], cwd=processes.PACKAGE.parent))
                         for call in ('keep_memory()', ''))
     assert kept < 200 < 10_000 < given_back  # of 30,720 pages of 4 KiB; the default keeps some of them
+
+
+@pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+def test_first_signal_asks_to_stop_and_the_second_one_interrupts(number: signal.Signals) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with stop_on_signal() as stop:
+        os.kill(os.getpid(), number)
+        assert stop.wait(5.0)
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGTERM) is before
