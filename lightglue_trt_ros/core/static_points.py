@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .fixed_pattern import FixedPattern, detail_of
-from .geometry import Size, contiguous, resize_gray
+from .geometry import Size, contiguous, epipolar_distances, resize_gray
 from .refinement.variance_factor import fit_epipolar
 from .types import NOTABLE, Float32, Float64, Rows, Standing, UInt8
 
@@ -26,7 +26,7 @@ EXPECTED_PX = 3.0  # motion of the others, at a point that stands, from which on
 CONTRADICTED_PX = 1.5  # and its distance from its epipolar line; both since it stands
 DOUBTFUL_PX = 6.0  # standard deviation of points that stand in the fit of the geometry, of those that move 1
 AGREE_PX = 6.0  # largest difference of a moving match from the motion of all
-FITTED = 150  # points of either kind in that fit, or of which the nearest are looked for, about
+FITTED, ROUNDS = 150, 5  # points of either kind in that fit, or of which the nearest are looked for, about; of weights
 LEAST = 12  # moving matches that agree, for a motion to be known
 RECENT, OFTEN = 15, 0.25  # frames; share of those, from which on it is said
 GRID = (6, 8)  # rows and columns of cells of the image
@@ -252,15 +252,31 @@ def _motion(before: Float32, after: Float32, moving: NDArray[np.bool_], unit: fl
 def _off_their_lines(before: Float32, after: Float32, moving: Rows, still: Rows, unit: float) -> Float32:
     """How far (M, 2) points `still` (M,) are from their epipolar lines, of the geometry that fits those `moving` (N,).
 
-    Where these leave it open, as on a plane, it is the one that fits the still best.
+    They are on them where a camera that does not rotate explains those that move as well: all that is far away stands then.
     """
-    some = np.concatenate([each[::max(1, len(each) // FITTED)] for each in (moving, still)])
-    deviations = np.where(np.isin(some, moving), 1.0, DOUBTFUL_PX) * unit
-    fit = fit_epipolar(before[some], after[some], deviations[:, None, None]**2 * np.eye(2), fit_limit=np.inf)
-    lines = np.column_stack([before[still], np.ones(len(still))]) @ fit.fundamental.T
-    lines /= np.linalg.norm(lines[:, :2], axis=1, keepdims=True) + 1e-15
-    distances = np.einsum('ij,ij->i', lines[:, :2], after[still]) + lines[:, 2]
-    return np.asarray(-distances[:, None] * lines[:, :2], np.float32)
+    some, others = (each[::max(1, len(each) // FITTED)] for each in (moving, still))
+    variances = np.repeat((1.0, DOUBTFUL_PX**2), (len(some), len(others)))[:, None, None] * np.eye(2) * unit**2
+    fitted = np.concatenate([some, others])
+    fit = fit_epipolar(before[fitted], after[fitted], variances, fit_limit=np.inf)
+    if _off_without_rotation(before[some], after[some], unit) <= np.median(fit.distances[:len(some)]):
+        return np.zeros((len(still), 2), np.float32)
+    distances, normals = epipolar_distances(before[still], after[still], fit.fundamental)
+    return np.asarray(np.nan_to_num(-distances * normals).T, np.float32)
+
+
+def _off_without_rotation(before: Float32, after: Float32, unit: float) -> float:
+    """Median distance of points (N, 2) from lines that meet in one point, pixels: their epipolar lines if nothing rotates."""
+    scale = float(before.std()) + 1e-15
+    (x0, y0), (x1, y1) = (((side - before.mean(axis=0)) / scale).T.astype(np.float64) for side in (before, after))
+    through = np.stack([y1 - y0, x0 - x1, x1 * y0 - x0 * y1])
+    weights = 1 / (np.hypot(through[0], through[1]) + 1e-15)
+    for _ in range(ROUNDS):
+        weighted = through * weights
+        middle = np.linalg.eigh(weighted @ weighted.T)[1][:, 0]
+        lengths = np.hypot(middle[0] - middle[2] * x0, middle[1] - middle[2] * y0) + 1e-15
+        distances = scale * np.abs(middle @ through) / lengths
+        weights = 1 / (lengths * (1 + (distances / unit)**2))
+    return float(np.median(distances))
 
 
 def _among_fast(still: Float32, others: Float32, steps: Float32, size: Size) -> NDArray[np.bool_]:
