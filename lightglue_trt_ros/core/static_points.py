@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .fixed_pattern import FixedPattern, detail_of
-from .geometry import Size, contiguous, epipolar_distances, resize_gray
+from .geometry import Size, contiguous, epipolar_distances, resize_gray, resize_nearest
 from .refinement.variance_factor import fit_epipolar
 from .types import NOTABLE, Float32, Float64, Rows, Standing, UInt8
 
@@ -122,7 +122,7 @@ class StaticPoints:
         if share and judged.cells is not None:
             self._cells += (judged.cells - self._cells) / RECENT
         if judged.motion_px and self.mode != 'keep':
-            self.pattern.add(image, judged.motion_px)
+            self.pattern.add(image, judged.motion_px, judged.cells)
 
     def forget_tracks(self) -> None:
         """The next frame has other rows."""
@@ -146,7 +146,7 @@ class StaticPoints:
         contradicts = np.linalg.norm(still.expected, axis=1) > EXPECTED_PX * unit
         if not certain:
             rules_out = np.linalg.norm(still.off, axis=1) > CONTRADICTED_PX * unit
-            if confined or len(at) < MINORITY * np.count_nonzero(moving):
+            if confined or _smaller(before[at], before[moving], size):
                 alike = ~standing & (np.linalg.norm(after - before - expected, axis=1) < EXPECTED_PX * unit)
                 rules_out |= _among_fast(before[at], before[alike], steps[alike], size)
             contradicts &= rules_out
@@ -172,6 +172,7 @@ class Pattern:
         self.size, self.images, self.fixed = size, 0, FixedPattern()
         self.blocked, self.cells = 0.0, np.zeros(GRID)  # share of the image, and of each cell of GRID
         self._moved, self._late = 0.0, 0
+        self._found = np.zeros(GRID[0] * GRID[1], np.intp)
         self._mean = self._brighter = self._darker = np.zeros(size, np.float32)
         self._allowed: UInt8 | None = None
         self._both: tuple[UInt8 | None, UInt8 | None, UInt8 | None] = None, None, None
@@ -185,8 +186,13 @@ class Pattern:
             self._both = mask, self._allowed, left if left.any() else mask
         return self._both[2]
 
-    def add(self, image: UInt8, motion_px: float) -> None:
-        """Learn from a gray image, uint8 (H, W), before which the camera moved so far."""
+    def add(self, image: UInt8, motion_px: float, foreign: NDArray[np.intp] | None = None) -> None:
+        """Learn from a gray image, uint8 (H, W), before which the camera moved so far, and from its `foreign` points in each cell.
+
+        Nothing is blocked in cells that never had such points: the world ahead of a car hardly moves either.
+        """
+        if foreign is not None:
+            self._found = self._found + foreign
         self._moved += motion_px
         self._late += 1
         known = self.images >= self.MEMORY
@@ -208,6 +214,8 @@ class Pattern:
 
     def _block(self) -> None:
         sure, contrast = np.maximum(self._brighter, self._darker) > self.SURE, np.abs(self._mean)
+        if self._found.any():
+            sure &= resize_nearest((self._found > 1).astype(np.uint8).reshape(GRID), self.size) > 0
         disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * self.REACH_PX + 1,) * 2)
         least = self.CONTRAST
         while True:
@@ -296,6 +304,12 @@ def _among_fast(still: Float32, others: Float32, steps: Float32, size: Size) -> 
         around = slow[np.unique(nearest[patches == patch])]
         among[patches == patch] = np.count_nonzero(around) < max(NEIGHBOURS, FEW * len(around))
     return among
+
+
+def _smaller(standing: Float32, moving: Float32, size: Size) -> bool:
+    """Whether points that stand (M, 2) are fewer than those that move (N, 2), and so is where most stand: texture may be uneven."""
+    stand, move = (per_cell(points, size, PATCHES) for points in (standing, moving))
+    return len(standing) < MINORITY * len(moving) and bool(np.count_nonzero(stand > move) < MINORITY * np.count_nonzero(move > stand))
 
 
 def _camera_moves(points: Float32, agreeing: NDArray[np.bool_], size: Size, least: float) -> bool:
