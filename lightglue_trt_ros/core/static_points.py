@@ -34,8 +34,7 @@ PATCHES = (15, 20)  # the same, where neighbouring cells with points that stand 
 NEIGHBOURS, SLOW, FEW = 3, 0.1, 0.1  # of a point; square of a motion to the median's; share of a patch's neighbours
 SPREAD = 0.3  # share of the cells with matches in which some agree,
 APART = 0.1  # and their least deviation, as a share of the image's sides: the camera moves, and not something before it
-MINORITY = 0.75  # points that stand to those that move, at most, for what stands to be a patch on the world,
-CONFINED, INSIDE = 0.35, 0.1  # or largest share of the image that they are in, and of those that move that are there
+MINORITY = 0.6  # cells where most points stand to those where most move, at most, for what stands to be a patch on the world
 INTERLEAVED = 0.4  # share of the moving points whose nearest neighbour stands: they are seen through what stands
 
 
@@ -135,8 +134,8 @@ class StaticPoints:
         if model is None:
             return NOTHING
         certain = self.mode == 'drop' or _interleaved(before[model.agreeing], before[standing])
-        confined = _confined(before[standing], before[model.agreeing], size)
-        seen, least = (~standing, APART / 2) if confined else (np.s_[:], APART)  # beside a bonnet, texture may be little
+        smaller = _smaller(before[standing], before[moving], size)
+        seen, least = (~standing, APART / 2) if smaller else (np.s_[:], APART)  # beside a bonnet, texture may be little
         if not (certain or _camera_moves(before[seen], model.agreeing[seen], size, least)):
             return NOTHING
         at, expected = np.flatnonzero(standing), model.at(before)
@@ -146,7 +145,7 @@ class StaticPoints:
         contradicts = np.linalg.norm(still.expected, axis=1) > EXPECTED_PX * unit
         if not certain:
             rules_out = np.linalg.norm(still.off, axis=1) > CONTRADICTED_PX * unit
-            if confined or _smaller(before[at], before[moving], size):
+            if smaller:
                 alike = ~standing & (np.linalg.norm(after - before - expected, axis=1) < EXPECTED_PX * unit)
                 rules_out |= _among_fast(before[at], before[alike], steps[alike], size)
             contradicts &= rules_out
@@ -307,9 +306,9 @@ def _among_fast(still: Float32, others: Float32, steps: Float32, size: Size) -> 
 
 
 def _smaller(standing: Float32, moving: Float32, size: Size) -> bool:
-    """Whether points that stand (M, 2) are fewer than those that move (N, 2), and so is where most stand: texture may be uneven."""
-    stand, move = (per_cell(points, size, PATCHES) for points in (standing, moving))
-    return len(standing) < MINORITY * len(moving) and bool(np.count_nonzero(stand > move) < MINORITY * np.count_nonzero(move > stand))
+    """Whether points that stand (M, 2) are in a smaller part of the image than those that move (N, 2). Texture may be uneven."""
+    stand, move = (per_cell(points, size) for points in (standing, moving))
+    return bool(np.count_nonzero(stand > move) < MINORITY * np.count_nonzero(move > stand))
 
 
 def _camera_moves(points: Float32, agreeing: NDArray[np.bool_], size: Size, least: float) -> bool:
@@ -317,15 +316,6 @@ def _camera_moves(points: Float32, agreeing: NDArray[np.bool_], size: Size, leas
     every, some = (np.count_nonzero(per_cell(part, size) > 1) for part in (points, points[agreeing]))
     apart = (points[agreeing].std(axis=0) / (size[1], size[0])).min()
     return bool(apart > least and some >= SPREAD * every)
-
-
-def _confined(standing: Float32, moving: Float32, size: Size) -> bool:
-    """Whether most points stand (M, 2), in a small part of the lower half, and those that move (N, 2) are elsewhere: a bonnet."""
-    if len(standing) <= len(moving):
-        return False
-    low, high = np.percentile(standing, (5, 95), axis=0)  # scenery far away is in the upper half
-    small = low[1] > size[0] / 2 and np.prod((high - low) / (size[1], size[0])) < CONFINED
-    return bool(small and np.mean(((moving > low) & (moving < high)).all(axis=1)) < INSIDE)
 
 
 def per_cell(points: Float32, size: Size, grid: Size = GRID) -> NDArray[np.intp]:
