@@ -33,7 +33,7 @@ GRID, PATCHES = (6, 8), (15, 20)  # rows and columns of cells; of the latter, ne
 NEIGHBOURS, SLOW, FEW = 3, 0.1, 0.1  # of a point; square of a motion to the median's; share of a patch's neighbours
 SPREAD = 0.3  # share of the cells with matches in which some agree,
 APART = 0.1  # and their least deviation, as a share of the image's sides: the camera moves, and not something before it
-MINORITY = 0.6  # cells where most points stand to those where most move, at most, for what stands to be a patch on the world
+MINORITY, OUTSIDE = 0.6, 0.1  # cells where most stand to those where most move, of a patch on the world; share outside a bonnet
 INTERLEAVED = 0.4  # share of the moving points whose nearest neighbour stands: they are seen through what stands
 
 
@@ -132,7 +132,8 @@ class StaticPoints:
             return NOTHING
         certain = self.mode == 'drop' or _interleaved(before[model.agreeing], before[standing])
         stand, move = (per_cell(before[which], size) for which in (standing, moving))
-        smaller = np.count_nonzero(stand > move) < MINORITY * np.count_nonzero(move > stand)  # points are where texture is
+        low = stand[:-2 * GRID[1]].sum() < OUTSIDE * stand.sum() and move[-GRID[1]:].sum() < OUTSIDE * move.sum()  # a bonnet
+        smaller = low or np.count_nonzero(stand > move) < MINORITY * np.count_nonzero(move > stand)  # texture may be uneven
         seen, least = (~standing, APART / 2) if smaller else (np.s_[:], APART)  # beside a bonnet, texture may be little
         if not (certain or _camera_moves(before[seen], model.agreeing[seen], size, least)):
             return NOTHING
@@ -202,9 +203,8 @@ class Pattern:
             self._block()
 
     def _block(self) -> None:
-        sure, contrast = np.maximum(self._brighter, self._darker) > self.SURE, np.abs(self._mean)
+        sure, contrast, least = np.maximum(self._brighter, self._darker) > self.SURE, np.abs(self._mean), self.CONTRAST
         disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * self.REACH_PX + 1,) * 2)
-        least = self.CONTRAST
         while True:
             free = np.asarray(1 - cv2.dilate((sure & (contrast > least)).astype(np.uint8), disc), np.uint8)
             self.blocked = 1 - np.count_nonzero(free) / free.size
