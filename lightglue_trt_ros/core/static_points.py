@@ -33,7 +33,7 @@ GRID, PATCHES = (6, 8), (15, 20)  # rows and columns of cells; of the latter, ne
 NEIGHBOURS, SLOW, FEW = 3, 0.1, 0.1  # of a point; square of a motion to the median's; share of a patch's neighbours
 SPREAD = 0.3  # share of the cells with matches in which some agree,
 APART = 0.1  # and their least deviation, as a share of the image's sides: the camera moves, and not something before it
-MINORITY, OUTSIDE = 0.6, 0.1  # cells where most stand to those where most move, of a patch on the world; share outside a bonnet
+MINORITY, OUTSIDE = 0.6, 0.1  # points and cells that stand to those that move, of a patch on the world; share outside a bonnet
 INTERLEAVED = 0.4  # share of the moving points whose nearest neighbour stands: they are seen through what stands
 
 
@@ -133,7 +133,7 @@ class StaticPoints:
         certain = self.mode == 'drop' or _interleaved(before[model.agreeing], before[standing])
         stand, move = (per_cell(before[which], size) for which in (standing, moving))
         low = stand[:-2 * GRID[1]].sum() < OUTSIDE * stand.sum() and move[-GRID[1]:].sum() < OUTSIDE * move.sum()  # a bonnet
-        smaller = low or np.count_nonzero(stand > move) < MINORITY * np.count_nonzero(move > stand)  # texture may be uneven
+        smaller = low or max(standing.sum() / moving.sum(), (stand > move).sum() / max(1, (move > stand).sum())) < MINORITY
         seen, least = (~standing, APART / 2) if smaller else (np.s_[:], APART)  # beside a bonnet, texture may be little
         if not (certain or _camera_moves(before[seen], model.agreeing[seen], size, least)):
             return NOTHING
