@@ -1,10 +1,10 @@
 """What stands still in the image of a moving camera is no part of the scene: a bonnet, burnt-in text, dirt, a projector's dots.
 
 A match that stays where it was is told from the world by what the others do. They agree on a motion that would have moved it, and
-their epipolar geometry rules out that it stands; or they are more, and fast wherever they are next to it. Scenery far away is next
-to some that hardly move, the room behind people or a van before a standing camera has more points than they, and both fit the
-geometry of a translation. A track is judged over as many frames as it stands. Where there are such points, the images of some
-frames tell the pattern that stands in all of them, and no keypoint is taken there any more.
+their epipolar geometry rules out that it stands, which needs a rotation; or it is in the smaller part of the image, and they are
+fast wherever they are next to it. Scenery far away is next to some that hardly move, and the room behind people takes as much of
+the image as they. A track is judged over as many frames as it stands. Where there are such points, the images of some frames tell
+the pattern that stands in all of them, and no keypoint is taken there any more.
 """
 
 from __future__ import annotations
@@ -16,26 +16,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .fixed_pattern import FixedPattern, detail_of
-from .geometry import Size, contiguous, resize_gray
+from .geometry import Size, contiguous, epipolar_distances, resize_gray
 from .refinement.variance_factor import fit_epipolar
 from .types import NOTABLE, Float32, Float64, Rows, Standing, UInt8
 
-STILL_PX = 0.7  # a point that moved less stands,
-MOVING_PX = 1.5  # one that moved more moves; pixels of the engine's image, as all below
+STILL_PX, MOVING_PX = 0.7, 1.5  # a point that moved less stands, one that moved more moves; of the engine's image, as all below
 EXPECTED_PX = 3.0  # motion of the others, at a point that stands, from which on it is not of their scene,
 CONTRADICTED_PX = 1.5  # and its distance from its epipolar line; both since it stands
 DOUBTFUL_PX = 6.0  # standard deviation of points that stand in the fit of the geometry, of those that move 1
+WORSE = 1.3  # deviation without rotation to that of the fit: 0.5 to 1.3 before standing cameras, mostly 1.7 to 5 in drives
 AGREE_PX = 6.0  # largest difference of a moving match from the motion of all
-FITTED = 150  # points of either kind in that fit, or of which the nearest are looked for, about
+FITTED, ROUNDS = 150, 5  # points of either kind in that fit, or of which the nearest are looked for, about; of weights
 LEAST = 12  # moving matches that agree, for a motion to be known
 RECENT, OFTEN = 15, 0.25  # frames; share of those, from which on it is said
-GRID = (6, 8)  # rows and columns of cells of the image
-PATCHES = (15, 20)  # the same, where neighbouring cells with points that stand are one patch
+GRID, PATCHES = (6, 8), (15, 20)  # rows and columns of cells; of the latter, neighbours with points that stand are one patch
 NEIGHBOURS, SLOW, FEW = 3, 0.1, 0.1  # of a point; square of a motion to the median's; share of a patch's neighbours
 SPREAD = 0.3  # share of the cells with matches in which some agree,
 APART = 0.1  # and their least deviation, as a share of the image's sides: the camera moves, and not something before it
-MINORITY = 0.75  # points that stand to those that move, at most, for what stands to be a patch on the world,
-CONFINED, INSIDE = 0.35, 0.1  # or largest share of the image that they are in, and of those that move that are there
+MINORITY, OUTSIDE = 0.6, 0.1  # points and cells that stand to those that move, of a patch on the world; share outside a bonnet
 INTERLEAVED = 0.4  # share of the moving points whose nearest neighbour stands: they are seen through what stands
 
 
@@ -97,9 +95,7 @@ class StaticPoints:
         standing = steps < (STILL_PX * unit)**2
         if np.count_nonzero(standing) > NOTABLE * len(rows):
             return self._judge(rows, next_rows, before, after, standing, steps, size, unit)
-        if self.pattern.blocked and len(rows):
-            return Judged(None, float(np.sqrt(np.median(steps))) / unit)
-        return NOTHING
+        return Judged(None, float(np.sqrt(np.median(steps))) / unit) if self.pattern.blocked and len(rows) else NOTHING
 
     def corrected(self, image: UInt8) -> UInt8:
         """A gray image, uint8 (H, W), without what the pattern adds to it; the same where nothing is known."""
@@ -135,8 +131,10 @@ class StaticPoints:
         if model is None:
             return NOTHING
         certain = self.mode == 'drop' or _interleaved(before[model.agreeing], before[standing])
-        confined = _confined(before[standing], before[model.agreeing], size)
-        seen, least = (~standing, APART / 2) if confined else (np.s_[:], APART)  # beside a bonnet, texture may be little
+        stand, move = (per_cell(before[which], size) for which in (standing, moving))
+        low = stand[:-2 * GRID[1]].sum() < OUTSIDE * stand.sum() and move[-GRID[1]:].sum() < OUTSIDE * move.sum()  # a bonnet
+        smaller = low or max(standing.sum() / moving.sum(), (stand > move).sum() / max(1, (move > stand).sum())) < MINORITY
+        seen, least = (~standing, APART / 2) if smaller else (np.s_[:], APART)  # beside a bonnet, texture may be little
         if not (certain or _camera_moves(before[seen], model.agreeing[seen], size, least)):
             return NOTHING
         at, expected = np.flatnonzero(standing), model.at(before)
@@ -146,7 +144,7 @@ class StaticPoints:
         contradicts = np.linalg.norm(still.expected, axis=1) > EXPECTED_PX * unit
         if not certain:
             rules_out = np.linalg.norm(still.off, axis=1) > CONTRADICTED_PX * unit
-            if confined or len(at) < MINORITY * np.count_nonzero(moving):
+            if smaller:
                 alike = ~standing & (np.linalg.norm(after - before - expected, axis=1) < EXPECTED_PX * unit)
                 rules_out |= _among_fast(before[at], before[alike], steps[alike], size)
             contradicts &= rules_out
@@ -187,8 +185,7 @@ class Pattern:
 
     def add(self, image: UInt8, motion_px: float) -> None:
         """Learn from a gray image, uint8 (H, W), before which the camera moved so far."""
-        self._moved += motion_px
-        self._late += 1
+        self._moved, self._late = self._moved + motion_px, self._late + 1
         known = self.images >= self.MEMORY
         if self._moved < self.APART_PX or (known and self.fixed.is_settled and self._late < self.RARELY):
             return
@@ -196,9 +193,8 @@ class Pattern:
         self.fixed.add(image)
         if known and self._late < self.RARELY:
             return
-        self._late = 0
+        self._late, self.images = 0, self.images + 1
         detail = detail_of(resize_gray(image, self.size).astype(np.float32))
-        self.images += 1
         part = np.float32(1 / min(self.images, self.MEMORY))
         self._mean = self._mean + part * (detail - self._mean)
         self._brighter = self._brighter + part * ((detail > self.CONTRAST) - self._brighter)
@@ -207,9 +203,8 @@ class Pattern:
             self._block()
 
     def _block(self) -> None:
-        sure, contrast = np.maximum(self._brighter, self._darker) > self.SURE, np.abs(self._mean)
+        sure, contrast, least = np.maximum(self._brighter, self._darker) > self.SURE, np.abs(self._mean), self.CONTRAST
         disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * self.REACH_PX + 1,) * 2)
-        least = self.CONTRAST
         while True:
             free = np.asarray(1 - cv2.dilate((sure & (contrast > least)).astype(np.uint8), disc), np.uint8)
             self.blocked = 1 - np.count_nonzero(free) / free.size
@@ -252,15 +247,30 @@ def _motion(before: Float32, after: Float32, moving: NDArray[np.bool_], unit: fl
 def _off_their_lines(before: Float32, after: Float32, moving: Rows, still: Rows, unit: float) -> Float32:
     """How far (M, 2) points `still` (M,) are from their epipolar lines, of the geometry that fits those `moving` (N,).
 
-    Where these leave it open, as on a plane, it is the one that fits the still best.
+    They are on them where a camera that does not rotate explains those that move as well: all that is far away stands then.
     """
-    some = np.concatenate([each[::max(1, len(each) // FITTED)] for each in (moving, still)])
-    deviations = np.where(np.isin(some, moving), 1.0, DOUBTFUL_PX) * unit
-    fit = fit_epipolar(before[some], after[some], deviations[:, None, None]**2 * np.eye(2), fit_limit=np.inf)
-    lines = np.column_stack([before[still], np.ones(len(still))]) @ fit.fundamental.T
-    lines /= np.linalg.norm(lines[:, :2], axis=1, keepdims=True) + 1e-15
-    distances = np.einsum('ij,ij->i', lines[:, :2], after[still]) + lines[:, 2]
-    return np.asarray(-distances[:, None] * lines[:, :2], np.float32)
+    some, others = (each[::max(1, len(each) // FITTED)] for each in (moving, still))
+    variances = np.repeat((1.0, DOUBTFUL_PX**2), (len(some), len(others)))[:, None, None] * np.eye(2) * unit**2
+    fitted = np.concatenate([some, others])
+    fit = fit_epipolar(before[fitted], after[fitted], variances, fit_limit=np.inf)
+    if _off_without_rotation(before[some], after[some], unit) < WORSE * np.median(fit.distances[:len(some)]):
+        return np.zeros((len(still), 2), np.float32)
+    distances, normals = epipolar_distances(before[still], after[still], fit.fundamental)
+    return np.asarray(np.nan_to_num(-distances * normals).T, np.float32)
+
+
+def _off_without_rotation(before: Float32, after: Float32, unit: float) -> float:
+    """Median distance of points (N, 2) from lines that meet in one point, pixels: their epipolar lines if nothing rotates."""
+    scale = float(before.std()) + 1e-15
+    (x0, y0), (x1, y1) = (((side - before.mean(axis=0)) / scale).T.astype(np.float64) for side in (before, after))
+    through = np.stack([y1 - y0, x0 - x1, x1 * y0 - x0 * y1])
+    lengths, distances = np.hypot(through[0], through[1]) + 1e-15, np.zeros(len(before))
+    for _ in range(ROUNDS):
+        weighted = through / (lengths * (1 + (distances / unit)**2))
+        middle = np.linalg.eigh(weighted @ weighted.T)[1][:, 0]
+        lengths = np.hypot(middle[0] - middle[2] * x0, middle[1] - middle[2] * y0) + 1e-15
+        distances = scale * np.abs(middle @ through) / lengths
+    return float(np.median(distances))
 
 
 def _among_fast(still: Float32, others: Float32, steps: Float32, size: Size) -> NDArray[np.bool_]:
@@ -289,15 +299,6 @@ def _camera_moves(points: Float32, agreeing: NDArray[np.bool_], size: Size, leas
     return bool(apart > least and some >= SPREAD * every)
 
 
-def _confined(standing: Float32, moving: Float32, size: Size) -> bool:
-    """Whether most points stand (M, 2), in a small part of the lower half, and those that move (N, 2) are elsewhere: a bonnet."""
-    if len(standing) <= len(moving):
-        return False
-    low, high = np.percentile(standing, (5, 95), axis=0)  # scenery far away is in the upper half
-    small = low[1] > size[0] / 2 and np.prod((high - low) / (size[1], size[0])) < CONFINED
-    return bool(small and np.mean(((moving > low) & (moving < high)).all(axis=1)) < INSIDE)
-
-
 def per_cell(points: Float32, size: Size, grid: Size = GRID) -> NDArray[np.intp]:
     """How many points (N, 2) are in each cell of `grid`, row by row."""
     return np.bincount(_cell_of(points, size, grid), minlength=grid[0] * grid[1])
@@ -313,12 +314,11 @@ def _where(cells: Float64) -> str:
     grid = cells.reshape(GRID)
     if not grid.any() or np.count_nonzero(grid > 0.1 * grid.max()) > grid.size / 2:
         return 'in all parts'
-    rows, columns = grid.sum(1), grid.sum(0)
-    down, across = (float(part @ np.arange(len(part)) / part.sum() / (len(part) - 1)) for part in (rows, columns))
+    down, across = (float(part @ np.arange(len(part)) / part.sum() / (len(part) - 1)) for part in (grid.sum(1), grid.sum(0)))
     vertical = 'at the top' if down < 0.35 else 'at the bottom' if down > 0.65 else ''
     horizontal = 'on the left' if across < 0.35 else 'on the right' if across > 0.65 else ''
-    within = grid[1:-1, 2:-2].sum() > grid.sum() / 2
-    return ' '.join(filter(None, (vertical, horizontal))) or ('in the middle' if within else 'at the edges')
+    return ' '.join(filter(None, (vertical, horizontal))) or (
+        'in the middle' if grid[1:-1, 2:-2].sum() > grid.sum() / 2 else 'at the edges')
 
 
 def _interleaved(moving: Float32, standing: Float32) -> bool:

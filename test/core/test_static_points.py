@@ -292,6 +292,28 @@ def test_a_belt_above_a_standing_machine_drops_nothing():
         assert not dropped(judge(points, np.concatenate([belt, machine]), after), 550).any()
 
 
+@pytest.mark.parametrize('speed', [(4, 0), (0, 6), (5, 3)])
+def test_standing_camera_keeps_room_below_clouds_for_many_frames(speed):
+    """Errors of the geometry add up over a track, and a plane leaves it open."""
+    rng = np.random.default_rng(25)
+    room, points = scattered(rng, 400, top=200), StaticPoints(SIZE)
+    clouds, before = scattered(rng, 250, bottom=190), moved(rng, room, 0.1)
+    for _ in range(20):
+        drifting, after = moved(rng, clouds, 0.1, *speed), moved(rng, room, 0.1)
+        judged = judge(points, np.concatenate([before, clouds]), np.concatenate([after, drifting]), rows=np.arange(650))
+        assert not dropped(judged, 650).any()
+        before, clouds = after, drifting
+    assert points.standing is None
+
+
+def test_standing_camera_keeps_plain_room_behind_textured_half_of_image():
+    rng = np.random.default_rng(26)
+    room, lorry, points = scattered(rng, 250, left=330), scattered(rng, 600, right=310), StaticPoints(SIZE)
+    for _ in range(6):
+        after = np.concatenate([moved(rng, room, 0.1), moved(rng, lorry, 0.1, 12, 2)])
+        assert not dropped(judge(points, np.concatenate([room, lorry]), after), 850).any()
+
+
 @pytest.mark.parametrize(('boxes', 'words'), [
     ([(0, 0, 640, 60), (0, 420, 640, 480)], 'at the edges'), ([(240, 160, 400, 320)], 'in the middle'),
     ([(0, 400, 640, 480)], 'at the bottom'), ([(0, 0, 640, 480)], 'in all parts')])
