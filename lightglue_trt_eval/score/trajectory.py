@@ -271,16 +271,18 @@ def _ate(poses: Float64, truth: Float64) -> ConfidenceInterval:
         others = np.tile(np.eye(4), (len(drawn), len(true), 1, 1))
         for number in range(len(steps)):
             others[:, number + 1] = others[:, number] @ steps[number] @ errors[drawn[:, number]]
-        for other in others:
-            alignment = align_sim3(other, true)
-            value = None if alignment is None else ate(alignment.apply(other), true)
-            ates += [] if value is None else [value]
+        ates += [value for other in others if (value := _ate_aligned(other, true)) is not None]
     low, high = np.quantile(ates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
-    alignment = align_sim3(chained, true)
-    own = None if alignment is None else ate(alignment.apply(chained), true)
+    own = _ate_aligned(chained, true)
     if own is not None:  # other axes cancel in the trajectory itself, and at other places they do not
         low, high = min(low, own), max(high, own)
     return ConfidenceInterval(float(low), float(high), len(steps))
+
+
+def _ate_aligned(poses: Float64, true: Float64) -> float | None:
+    """None where the poses cannot be aligned."""
+    alignment = align_sim3(poses, true)
+    return None if alignment is None else ate(alignment.apply(poses), true)
 
 
 def _root(squared: ConfidenceInterval) -> ConfidenceInterval:
