@@ -146,15 +146,17 @@ def test_a_silent_camera_is_named_and_the_others_go_on(rig):
 
 
 def test_a_camera_that_is_twice_as_fast_starves_none(rig):
-    """40 ms a frame are 25 a second; the cameras send 40, 20 and 20: each gets its third."""
+    """40 ms a frame are 25 a second at most; the cameras send 40, 20 and 20: each gets its third."""
     run = rig(frame_s=0.04)
     begin = time.monotonic()
-    for tick in range(120):
+    for tick in range(2_000):  # a busy machine matches fewer a second
         time.sleep(max(0.0, begin + tick / 40 - time.monotonic()))
         for name in NAMES if tick % 2 == 0 else NAMES[:1]:
             run.send(name, 10.0 + tick / 40)
+        if tick >= 120 and len(run.backend.turns) >= 45:
+            break
     wait_for(lambda: 'slower than the camera' in run.status('front')[1])
-    assert 30 < len(run.backend.turns) < 85
+    assert 45 <= len(run.backend.turns) < 0.7 * tick
     shares = np.bincount(run.backend.turns, minlength=3) / len(run.backend.turns)
     np.testing.assert_allclose(shares, 1 / 3, atol=0.05)
 
