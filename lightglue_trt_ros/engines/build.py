@@ -25,7 +25,7 @@ from .engine_store import Draft, drafting, find_timing_cache, open_artifact
 from .gpu_info import Decision, Machine, decide
 from .manifest import NOT_RUN, PASSED, TIMING_CACHE, Artifact, Identity
 from .parity import LIMITS, REFINED_SHARE, failures, parity, refined_as_on_the_host, rows
-from .precision_check import Plan, audit
+from .precision_check import Plan, TimingCache, audit
 from .tensorrt_api import BuildOptions, TensorRT
 
 ATTENTIONS = ('auto', 'kernel', 'tensorrt')  # who computes it; auto: our kernel in FP16 where the GPU can run it
@@ -203,7 +203,7 @@ def _build_plans(job: _Job, draft: Draft) -> dict[str, Plan]:
     for network, graph in job.graphs.items():
         draft.write(f'{network}.onnx', graph)
     plans = {}
-    cache = find_timing_cache(job.order.engine_dir, job.identity)
+    cache = TimingCache(find_timing_cache(job.order.engine_dir, job.identity))
     target = None if job.machine.present else int('{}{}'.format(*job.machine.compute_capability))
     for network, graph in job.graphs.items():
         precision = job.precision_of(network)
@@ -213,10 +213,10 @@ def _build_plans(job: _Job, draft: Draft) -> dict[str, Plan]:
         with progress(f'building {network} {precision}') as bar:
             plan = job.tensorrt.build(graph, precision, options, lambda phase, done, total: bar(done, total, phase))
         logger.info(f'{network}: {len(plan.data) / _MIB:.1f} MiB, built in {plan.seconds:.1f} s; {audit(plan, precision)}')
-        cache = plan.timing_cache or cache
+        cache = plan.timing_cache if plan.timing_cache.data else cache
         draft.write(f'{network}.plan', plan.data)
         plans[network] = plan
-    draft.write(TIMING_CACHE, cache)
+    draft.write(TIMING_CACHE, cache.data)
     return plans
 
 

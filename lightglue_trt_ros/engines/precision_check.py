@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..utils.errors import EngineError
 
@@ -61,12 +61,25 @@ class LayerInfo:
         return bool(_HEAVY_KIND.search(self.kind) or (self.kind == 'kgen' and _HEAVY_FUSED.search(self.name)))
 
 
+class TimingCache(NamedTuple):
+    """What builds have timed: its bytes, and TensorRT's own object where this process made it.
+
+    The next build takes the object: TensorRT 8.6 does not read back what it timed of fused regions, and times all of them again.
+    """
+
+    data: bytes = b''
+    made: Any = None
+
+
+NOTHING_TIMED = TimingCache()
+
+
 @dataclass(frozen=True)
 class Plan:
     """A built engine, serialised, with what the inspector says of it; `layers` is empty where it cannot be loaded to be asked."""
 
     data: bytes
-    timing_cache: bytes
+    timing_cache: TimingCache
     layers: tuple[LayerInfo, ...]
     seconds: float
     strongly_typed: bool

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from ..utils.errors import DeviceMemoryError, EngineError
-from .precision_check import GraphTypes, LayerInfo, Plan, pin_types, read_layers, read_types
+from .precision_check import NOTHING_TIMED, GraphTypes, LayerInfo, Plan, TimingCache, pin_types, read_layers, read_types
 
 Progress = Callable[[str, int, int], None]  # phase, steps done, steps in all
 
@@ -46,7 +46,7 @@ class BuildOptions:
     workspace_mib: int = 1024
     opt_level: int | None = None
     target_sm: int | None = None
-    timing_cache: bytes = b''
+    timing_cache: TimingCache = NOTHING_TIMED
     tactic_sources: tuple[str, ...] | None = None
     channels_last: tuple[str, ...] = ()
 
@@ -90,6 +90,7 @@ class TensorRT:
                 output.allowed_formats = 1 << int(self.module.TensorFormat.HWC8)
         config = self._made(builder.create_builder_config(), 'a builder configuration')
         self._configure(config, options)
+        made = self._warm(config, options.timing_cache) if self.name == 'tensorrt' else None  # TensorRT-RTX times nothing
         if not self.strongly_typed and precision == 'fp16':
             self._type_weakly(network, config, types)
         monitor = self._watch(config, progress)
@@ -104,8 +105,8 @@ class TensorRT:
         if options.target_sm is None:
             inspector = self.load(plan).create_engine_inspector()
             layers = read_layers(inspector.get_engine_information(self.module.LayerInformationFormat.JSON))
-        cache = config.get_timing_cache() if self.name == 'tensorrt' else None
-        return Plan(plan, b'' if cache is None else bytes(cache.serialize()), layers, time.monotonic() - started,
+        timed = NOTHING_TIMED if made is None else TimingCache(bytes(config.get_timing_cache().serialize()), made)
+        return Plan(plan, timed, layers, time.monotonic() - started,
                     self.strongly_typed, fp32_nodes=types.heavy['fp32'], onnx_bytes=len(onnx))
 
     def load(self, data: bytes) -> Any:
@@ -190,8 +191,6 @@ class TensorRT:
                 raise EngineError(f'{self.title} refuses tactic sources {options.tactic_sources}: {self._complaints()}')
         if options.target_sm is not None:
             self._aim(config, options.target_sm)
-        if self.name == 'tensorrt':  # TensorRT-RTX times nothing while building
-            self._warm(config, options.timing_cache)
 
     def _aim(self, config: Any, target_sm: int) -> None:
         if self.name != 'tensorrt_rtx':
@@ -201,12 +200,16 @@ class TensorRT:
         if not config.set_compute_capability(_member(self.module.ComputeCapability, f'SM{target_sm}', 'target'), 0):
             raise EngineError(f'{self.title} does not build for SM{target_sm}: {self._complaints()}')
 
-    def _warm(self, config: Any, earlier: bytes) -> None:
-        for data in dict.fromkeys((earlier, b'')):
+    def _warm(self, config: Any, earlier: TimingCache) -> Any:
+        """The timing cache that `config` uses, and the configuration that made it."""
+        if earlier.made is not None and config.set_timing_cache(earlier.made[0], False):
+            return earlier.made
+        for data in dict.fromkeys((earlier.data, b'')):
             cache = config.create_timing_cache(data)
             if cache is not None and config.set_timing_cache(cache, False):
-                return
+                return cache, config
             logger.warning('the timing cache (%d bytes) belongs to another GPU or TensorRT: building without it', len(data))
+        return None
 
     def _type_weakly(self, network: Any, config: Any, types: GraphTypes) -> None:
         for name in ('FP16', 'OBEY_PRECISION_CONSTRAINTS'):

@@ -187,7 +187,7 @@ def test_an_engine_set_is_built_checked_and_used(machine, tmp_path, capsys):
 
     assert [precision for precision, _ in machine.builds] == ['fp16'] * ATTENDED
     assert all((options.opt_level, options.workspace_mib, options.target_sm) == (2, 512, None) for _, options in machine.builds)
-    assert [options.timing_cache for _, options in machine.builds[:2]] == [b'', b'timings 1'], 'each profits'
+    assert [options.timing_cache.data for _, options in machine.builds[:2]] == [b'', b'timings 1'], 'each profits'
     assert visible(tmp_path) == {f'{NAME}-fp16'}
     assert {path.name for path in (tmp_path / f'{NAME}-fp16').iterdir()} == {*files_of(EarlyExits(), True), MANIFEST}
     manifest = json.loads((tmp_path / f'{NAME}-fp16' / MANIFEST).read_text())
@@ -209,7 +209,7 @@ def test_an_equal_engine_set_is_not_built_again_unless_forced(machine, tmp_path,
     assert len(machine.builds) == NETWORKS
     assert build_engines.main([*command, '--force']) == 0
     assert len(machine.builds) == 2 * NETWORKS
-    timed = machine.builds[NETWORKS][1].timing_cache
+    timed = machine.builds[NETWORKS][1].timing_cache.data
     assert timed == f'timings {NETWORKS}'.encode(), 'a second build starts from what the first one timed'
 
 
@@ -569,7 +569,7 @@ def test_fp8_engines_belong_to_their_calibration_and_need_it_no_more(machine, on
 
 
 SLOW_BUILDER = textwrap.dedent("""
-    import sys, time
+    import pathlib, sys, time
     sys.path[:0] = {tests!r}
     from support.instant_builder import SIZE, InstantBuilder
     from lightglue_trt_ros.cli import build_engines
@@ -580,7 +580,7 @@ SLOW_BUILDER = textwrap.dedent("""
         def build(self, onnx, precision, options, progress=None):
             print('BUILDING', flush=True)
             end = time.monotonic() + {seconds}
-            while time.monotonic() < end:
+            while time.monotonic() < end and not pathlib.Path({folder!r} + '.go').exists():
                 time.sleep(0.1)  # a signal that comes just before a sleep does not end it
             return super().build(onnx, precision, options, progress)
 
@@ -630,10 +630,11 @@ def test_ctrl_c_ends_a_build_with_nothing_kept(tmp_path):
 
 
 def test_second_of_two_builders_waits_and_finds_the_engine_set(tmp_path):
-    with start_builder(tmp_path, 0.4) as first:
+    with start_builder(tmp_path, 60) as first:
         wait_for(first, 'BUILDING')
         with start_builder(tmp_path, 60) as second:
             wait_for(second, f'another process is making {BUILT_SLOWLY}: waiting for it')
+            Path(f'{tmp_path}.go').touch()
             first.communicate(timeout=60)
             started = time.monotonic()
             out = second.communicate(timeout=60)[0]

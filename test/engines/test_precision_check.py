@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from lightglue_trt_ros.engines.precision_check import LayerInfo, Plan, audit, read_layers
+from lightglue_trt_ros.engines.precision_check import LayerInfo, Plan, TimingCache, audit, read_layers
 from lightglue_trt_ros.utils.errors import EngineError
 
 
@@ -15,7 +15,7 @@ def layer(name: str, kind: str, dtype: str) -> dict:
 
 
 def plan_of(*layers: dict, typed: bool = True, fp32_nodes: int = 0, size: int = 100) -> Plan:
-    return Plan(bytes(size), b'', read_layers(json.dumps({'Layers': layers})), 1.0, typed, fp32_nodes, 100)
+    return Plan(bytes(size), TimingCache(), read_layers(json.dumps({'Layers': layers})), 1.0, typed, fp32_nodes, 100)
 
 
 @pytest.mark.parametrize(('text', 'precision'), [

@@ -16,7 +16,7 @@ from support.onnx_graphs import fp8_graph, topk_graph
 
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.early_exit import EarlyExits
-from lightglue_trt_ros.engines.precision_check import Plan, audit
+from lightglue_trt_ros.engines.precision_check import Plan, TimingCache, audit
 from lightglue_trt_ros.engines.tensorrt_api import BuildOptions, TensorRT
 from lightglue_trt_ros.networks.fp8_calibration import Calibration, linear_members
 from lightglue_trt_ros.networks.lightglue import lightglue, lightglue_engines
@@ -50,7 +50,7 @@ def test_both_networks_build_in_fp16_and_in_silence(rtx, caplog, network, spec, 
         plan, graph_size = build(rtx, network, spec, sm)
     assert not caplog.records
     assert plan.strongly_typed
-    assert plan.timing_cache == b''  # TensorRT-RTX times nothing while it builds
+    assert plan.timing_cache == TimingCache()  # TensorRT-RTX times nothing while it builds
     assert 'strongly typed' in audit(plan, 'fp16')
     # weights in FP16, and beside them up to 6 MB of code
     assert 0.9 * graph_size < len(plan.data) < graph_size + 6e6

@@ -213,6 +213,7 @@ class Config(Strict):
         return True
 
     def create_timing_cache(self, data: bytes) -> Any:
+        self.calls.append(('timing cache', data))
         return bytearray(data)
 
     def set_timing_cache(self, cache: Any, ignore_mismatch: bool) -> bool:

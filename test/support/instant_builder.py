@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightglue_trt_ros.engines.precision_check import LayerInfo, Plan
+from lightglue_trt_ros.engines.precision_check import LayerInfo, Plan, TimingCache
 from lightglue_trt_ros.engines.tensorrt_api import BuildOptions, Progress
 
 HEIGHT, WIDTH, K = 160, 208, 128
@@ -23,4 +23,5 @@ class InstantBuilder:
         for step in range(3):
             progress('tactics', step, 2)
         layers = tuple(LayerInfo(name, 'Convolution', self.comes_out or precision) for name in ('first', 'second'))
-        return Plan(b'plan of ' + onnx, f'timings {len(self.builds)}'.encode(), layers, 1.25, True, onnx_bytes=len(onnx))
+        timed = TimingCache(f'timings {len(self.builds)}'.encode())
+        return Plan(b'plan of ' + onnx, timed, layers, 1.25, True, onnx_bytes=len(onnx))
