@@ -54,7 +54,7 @@ def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
             begin = time.perf_counter()
             matchers[mode].process(image, 0.1 * number)
             times[mode][number] = 1e3 * (time.perf_counter() - begin)
-    rows = dict(times) | {f'auto less {mode}': times['auto'] - times[mode] for mode in MODES[1:]}
+    rows = dict(times) | {f'auto minus {mode}': times['auto'] - times[mode] for mode in MODES[1:]}
     learning = np.median([_learning(height, width) for _ in range(ROUNDS)], axis=0)
     rows |= {'learn a new pattern': learning[:Pattern.MEMORY], 'learned pattern': learning[Pattern.MEMORY:]}
     report = {name: [*np.percentile(row[WARM_UP:] if len(row) == FRAMES else row, (25, 50, 75)).tolist(), float(row.mean())]

@@ -1,7 +1,10 @@
 """Prints how far the points of each frame are: python3 distances.py, next to a matcher with depth or a stereo pair."""
 
+from contextlib import suppress
+
 import numpy as np
 import rclpy
+from rclpy.executors import ExternalShutdownException
 from rclpy.node import Node
 from sensor_msgs.msg import PointCloud2
 
@@ -21,4 +24,5 @@ class Distances(Node):
 
 if __name__ == '__main__':
     rclpy.init()
-    rclpy.spin(Distances())
+    with suppress(KeyboardInterrupt, ExternalShutdownException):
+        rclpy.spin(Distances())

@@ -176,13 +176,13 @@ def _written(value: Any, digits: int, scale: float) -> str:
 
 
 def _of_verdicts(content: Mapping[str, Any]) -> Table:
-    """The first matcher's pose AUC@10 less another's at each stride; bold where the interval excludes 0."""
+    """The first matcher's pose AUC@10 minus another's at each stride; bold where the interval excludes 0."""
     rows = []
     for label, name in content['verdicts'].items():
         contests = document(name)['contests']
         rows.append([label, *(', '.join(_difference(each) for each in contests if each['other'] == other)
                               for other in content['others'])])
-    return Table(['ours less', *content['others']], rows, 1, f'*As in {content["as"]}.*')
+    return Table(['ours minus', *content['others']], rows, 1, f'*As in {content["as"]}.*')
 
 
 def _difference(contest: Mapping[str, Any]) -> str:

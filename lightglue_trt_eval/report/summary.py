@@ -255,7 +255,7 @@ def print_summary(evaluation: Evaluation) -> None:
     for note in dict.fromkeys(evaluation.notes):
         print(f'note: {note}')
     if contest_rows := contests(evaluation):
-        print_table(f'{METRICS[evaluation.headline].label}: {evaluation.matchers[0].name} less the others, points', CONTEST_HEADS,
+        print_table(f'{METRICS[evaluation.headline].label}: {evaluation.matchers[0].name} minus the others, points', CONTEST_HEADS,
                     contest_rows)
         print(f'{AHEAD}, {BEHIND}: the interval excludes 0, over {MIN_PAIRS} pairs or more')
     if covered := coverage(evaluation):

@@ -41,7 +41,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog='export_onnx', description=__doc__)
     add_settings(parser, MatcherConfig, 'image_height', 'image_width', 'max_keypoints', 'weights')
     parser.add_argument('--precision', choices=('fp32', 'fp16'), default='fp32', help='default: %(default)s')
-    parser.add_argument('--out', type=Path, default=Path('engines'), help='folder of engine sets, default: %(default)s')
+    parser.add_argument('--out', type=Path, default=Path('engines'), help='the files get a folder in it; default: %(default)s')
     return parser.parse_args(argv)
 
 

@@ -16,8 +16,8 @@ def main(argv: list[str] | None, ending: Ending) -> int:
     """Exit code 0 when a signal ended it, 1 with a message when a parameter is refused or it fails, 2 for the command line."""
     from ..ros.executor import ros_started, spin
     from ..ros.odometry_node import OdometryNode
-    parser = argparse.ArgumentParser(prog='odometry', description='Poses from the tracks of a matcher: Odometry, Path and TF of '
-                                     'one camera, in a unit of its own. Ends with SIGINT or SIGTERM.', epilog=EPILOG,
+    parser = argparse.ArgumentParser(prog='odometry', description='Poses from the tracks of a matcher: Odometry, Path and TF, in '
+                                     'metres with stereo or depth. Ends with SIGINT or SIGTERM.', epilog=EPILOG,
                                      formatter_class=argparse.RawDescriptionHelpFormatter, usage='odometry [-h] [--ros-args ...]')
     with ros_started(parser, argv, ending):
         spin(OdometryNode(), ending)

@@ -152,8 +152,8 @@ class FrameMatcher:
         if last is not None and stamp < last:
             self.reset(f'time went back by {last - stamp:.3f} s: a recording began again, or the stamps are wrong')
         elif last is not None and stamp - last > self.config.max_gap_s:
-            self.reset(f'a gap of {stamp - last:.3f} s, more than max_gap_s = {self.config.max_gap_s}: check the stamps, or '
-                       'raise it')
+            self.reset(f'a gap of {stamp - last:.3f} s, more than max_gap_s = {self.config.max_gap_s}: check the stamps and '
+                       'the dropped frames, or raise it')
         elif reference is not None and reference.size != image.shape:
             self.reset(f'the image size changed from {size_text(reference.size)} to {size_text(size_of(image))}: do several '
                        'cameras publish on this topic?')

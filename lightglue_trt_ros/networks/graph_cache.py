@@ -22,7 +22,7 @@ from ..utils.processes import called_elsewhere
 from .architecture import EXTRACTOR
 from .fp8_calibration import Calibration
 from .models import Model
-from .weight_store import cache_dir
+from .weight_store import CACHE_VARIABLE, cache_dir
 from .weights import content_sha256
 
 KEEP = int(os.environ.get('LIGHTGLUE_TRT_KEPT_GRAPHS', '4'))  # files, those used last: 53 MB each for the published widths in FP32
@@ -40,7 +40,7 @@ def written_graphs(spec: EngineSpec, model: Model, early_exits: EarlyExits,
 
     They lie in `cache_dir()`/graphs in one file, named after the hash of what they are made from: the code that writes them,
     tensors, checksums, spec, stages and calibration. A file that is damaged is written anew; a cache that cannot be written is
-    done without. Raises as `write_graphs` does.
+    done without, with a warning. Raises as `write_graphs` does.
     """
     parts = (code_sha256(), spec, early_exits, model.extractor.sha256, content_sha256(model.extractor.tensors),
              model.matcher.sha256, content_sha256(model.matcher.tensors), None if calibration is None else calibration.sha256)
@@ -56,9 +56,14 @@ def written_graphs(spec: EngineSpec, model: Model, early_exits: EarlyExits,
     with zipfile.ZipFile(packed, 'w') as archive:
         for name, graph in graphs.items():
             archive.writestr(name, graph)
-    with suppress(OSError):
+    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_whole(path, packed.getvalue())
+    except OSError as error:
+        logger.warning(f'{path.parent} cannot be written ({error.strerror}): each start writes the graphs again, which takes '
+                       f'seconds; make room there, or set {CACHE_VARIABLE} to another folder')
+        return graphs
+    with suppress(OSError):
         for old in sorted(path.parent.glob('*.zip'), key=lambda file: file.stat().st_mtime)[:-KEEP]:
             old.unlink()
     return graphs

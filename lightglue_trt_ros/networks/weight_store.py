@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..utils.errors import WeightsError
+from ..utils.errors import ConfigError, WeightsError
 from ..utils.files import locked, write_whole
 from .torch_checkpoint import read_torch
 from .weights import Tensors, Weights, content_sha256, parse, read_file, serialize
@@ -63,12 +63,18 @@ REGISTRY = {source.name: source for source in (  # of each model the extractor, 
 
 
 def cache_dir() -> Path:
-    """$LIGHTGLUE_TRT_CACHE, else $XDG_CACHE_HOME/lightglue_trt_ros, else ~/.cache/lightglue_trt_ros; it need not exist."""
+    """$LIGHTGLUE_TRT_CACHE, else $XDG_CACHE_HOME/lightglue_trt_ros, else ~/.cache/lightglue_trt_ros; it need not exist.
+
+    Raises ConfigError where the user has no home.
+    """
     own = os.environ.get(CACHE_VARIABLE)
     if own:
         return Path(own).expanduser().absolute()
     xdg = Path(os.environ.get('XDG_CACHE_HOME', ''))
-    base = xdg if xdg.is_absolute() else Path('~/.cache').expanduser()
+    try:
+        base = xdg if xdg.is_absolute() else Path('~/.cache').expanduser()
+    except RuntimeError as error:  # of a user without an entry in the system, as in containers
+        raise ConfigError(f'this user has no home folder for the cache: set HOME, or {CACHE_VARIABLE} to a folder') from error
     return base / 'lightglue_trt_ros'
 
 

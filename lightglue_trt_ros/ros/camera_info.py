@@ -84,7 +84,7 @@ class CameraListener:
         self._logged: Intrinsics | str | None = None  # that of the last line
         self._changed, self._lines_in_s = -math.inf, IN_S  # time of the last change; least time of LINES lines
         self._line_times, self._problems = deque[float](maxlen=LINES), FadingLog(pause_s=0.0)
-        self.problem = ''  # why there is no camera; empty: there is one, or nobody has asked
+        self.problem = ''  # why there is none, of use to somebody; empty: there is one, or nobody needs it
         self.description = f'none: no CameraInfo on {self.topic}'  # of the camera, or why there is none, for diagnostics
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class CameraListener:
             where = f'CameraInfo on {self.topic}{self._elsewhere}'
             missing = f'no {where}'
             self.description = f'none: {missing}'
-            self.problem = f'{self._waiting} for a {where}' if self._waiting else missing
+            self.problem = f'{self._waiting} for a {where}' if self._waiting else ''
             if self._waiting and needed:
                 self._warn(self.problem)
             elif not self._waiting and time.monotonic() - self._missing_since > MISSING_S and self._is_due(missing):

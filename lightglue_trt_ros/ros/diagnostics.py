@@ -69,9 +69,8 @@ def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING, waits: s
         sent = count.received + count.lost
         return Verdict(WARN, f'{count.lost} of {sent} frames of the last {seconds:.0f} s were lost before they came here: {LOST}')
     if seconds > SETTLED_S and count.replaced > SLOW * count.received:
-        return Verdict(WARN, f'slower than the camera: {count.processed / seconds:.1f} of {count.received / seconds:.1f} frames a '
-                       'second are matched, the others dropped: '
-                             + (waits or 'fewer keypoints, smaller images or a GPU make it faster'))
+        return Verdict(WARN, f'slower than the camera: {count.replaced / seconds:.1f} of {count.received / seconds:.1f} frames a '
+                       'second are dropped: ' + (waits or 'fewer keypoints, smaller images or a GPU make it faster'))
     if count.resets >= OFTEN:
         return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time because '
                        f'{statistics.last_reset}{several and "; "}{several}')
@@ -193,8 +192,8 @@ def _why_lost(node: Node, wanted: Wanted, others: Sequence[Wanted]) -> str:
         return 'look at its driver, and at the network between both'
     company = ''.join(f' with those on {each.subscription.topic_name} from the same process' for each in together)
     what = f'messages of up to {count / 1e6:.1f} MB{company}' if bytes_of[wanted] else 'large images'
-    return (f'{what} do not fit the {SHARED_BYTES >> 10} KiB of shared memory of Fast DDS: start the driver with '
-            f'{fastdds_variable()} set to config/fastdds_large_images.xml, see "Large images" in docs/troubleshooting.md')
+    return (f'its driver sends nothing, or {what} do not fit the {SHARED_BYTES >> 10} KiB of shared memory of Fast DDS: start it '
+            f'with {fastdds_variable()} set to config/fastdds_large_images.xml, see "Large images" in docs/troubleshooting.md')
 
 
 def _processes(node: Node, wanted: Wanted) -> set[bytes]:

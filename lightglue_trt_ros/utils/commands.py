@@ -63,7 +63,11 @@ class _Lines(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         warning = 'warning: ' if record.levelno >= logging.WARNING else ''
-        print(f'{self._command}: {warning}{record.getMessage()}', flush=True)  # raises where nobody reads: see `command`
+        try:
+            print(f'{self._command}: {warning}{record.getMessage()}', flush=True)
+        except OSError:  # nobody reads, or the disk is full: `command` ends; another thread, such as a node's, goes on
+            if threading.current_thread() is threading.main_thread():
+                raise
 
 
 @contextmanager

@@ -65,10 +65,19 @@ def _decode_jpeg(data: bytes, flags: int) -> NDArray[Any] | None:
         return _decode(data, flags)
     if sequential:
         pixels = data.rstrip(b'\xff\x00')
-        first, *others = (_decode(pixels + more + _END, cv2.IMREAD_COLOR) for more in (b'', *_FILLERS))
+        first, *others = (_decode_quietly(pixels + more + _END) for more in (b'', *_FILLERS))
         if first is not None and all(other is not None and np.array_equal(first, other) for other in others):
             return _decode(pixels + _END, flags)
     raise ValueError(f'the JPEG is cut off after {len(data)} bytes, its end marker is missing: check where it comes from')
+
+
+def _decode_quietly(data: bytes) -> NDArray[Any] | None:
+    """As `_decode`, of a JPEG that may be damaged: OpenCV's decoder writes a line to stderr about each one."""
+    try:
+        with Image.open(BytesIO(data), formats=('JPEG',)) as image:
+            return np.asarray(image)
+    except (OSError, SyntaxError, ValueError):
+        return None
 
 
 def _read_markers(data: bytes) -> tuple[bool, bool]:

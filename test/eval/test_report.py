@@ -281,7 +281,7 @@ def test_the_page_starts_with_notes_then_verdict_then_table(pictures):
     assert re.search(r'>KLT</td><td>[+-][\d.]+</td><td>[+-][\d.]+ to [+-][\d.]+</td><td>39</td><td class="text">ahead<', told)
     assert re.search(r'<td class="over">39</td>\n<td class="best">[\d.]+<br><small>[\d.]+ to [\d.]+</small></td>', told)
     text = render(evaluation(truth=False, frames=20), [])
-    assert 'inliers: ours fp16 less the others' in text
+    assert 'inliers: ours fp16 minus the others' in text
     order = [text.index(part) for part in ('no ground truth', 'ours fp16: inliers ', '<table>', 'What ran', 'Details')]
     assert order == sorted(order)
     assert all(before.endswith('<div class="scroll">\n') for before in text.split('<table>')[:-1]), 'an edge shows that it is wider'
@@ -408,12 +408,12 @@ def test_the_terminal_gets_table_verdict_and_notes(capsys):
     assert re.search(r'fps\W+39\W.* ±[\d.]+\*', text)
     assert 'stride4.matches' in text
     assert 'Interrupted' in text
-    assert 'pose AUC@10: ours fp16 less the others' not in text
+    assert 'pose AUC@10: ours fp16 minus the others' not in text
     assert 'note: no ground truth' in text
-    assert 'inliers: ours fp16 less the others, points' in text
+    assert 'inliers: ours fp16 minus the others, points' in text
     print_summary(evaluation(('ours fp16', 'SIFT')))
     text = capsys.readouterr().out
-    assert 'pose AUC@10: ours fp16 less the others, points' in text
+    assert 'pose AUC@10: ours fp16 minus the others, points' in text
     assert re.search(r'4\W+SIFT\W+[+-][\d.]+\W+[+-][\d.]+ to [+-][\d.]+\W+116\W+ahead', text)
     print_summary(evaluation(('ours fp16', 'ours fp32'), frames=40, strides=(1,)))
     assert re.search(r'1\W+ours fp32.*cannot be told from these pairs', capsys.readouterr().out)

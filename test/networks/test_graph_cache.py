@@ -178,8 +178,12 @@ def test_only_the_last_used_stay(folder: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures('written_elsewhere')
-def test_a_cache_that_cannot_be_written_is_done_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_cache_that_cannot_be_written_is_done_without_and_warns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                                  caplog: pytest.LogCaptureFixture) -> None:
     (tmp_path / 'file').touch()
     monkeypatch.setenv('LIGHTGLUE_TRT_CACHE', str(tmp_path / 'file' / 'cache'))
     pair = random_pair(**TINY)
     assert cache.written_graphs(SPEC, pair, EarlyExits.of(pair.layers))
+    warning, = (record.getMessage() for record in caplog.records if record.levelname == 'WARNING')
+    assert warning.startswith(f'{tmp_path}/file/cache/graphs cannot be written (Not a directory): each start writes ')
+    assert 'set LIGHTGLUE_TRT_CACHE to another folder' in warning

@@ -15,7 +15,7 @@ import pytest
 from support.pth_files import LIGHTGLUE, SUPERPOINT, pin, pth
 
 from lightglue_trt_ros.networks.weight_store import REGISTRY, cache_dir, fetch, is_available, load_weights
-from lightglue_trt_ros.utils.errors import WeightsError
+from lightglue_trt_ros.utils.errors import ConfigError, WeightsError
 
 pytest_plugins = ['support.weights_fixtures']
 pytestmark = pytest.mark.usefixtures('weights_cache')
@@ -41,6 +41,14 @@ def test_the_cache_follows_the_environment(monkeypatch, tmp_path):
     monkeypatch.setenv('XDG_CACHE_HOME', 'relative')  # the XDG base directory specification ignores relative paths
     monkeypatch.setenv('HOME', '/home/somebody')
     assert cache_dir() == Path('/home/somebody/.cache/lightglue_trt_ros')
+
+
+def test_a_user_without_a_home_is_told_what_to_set(monkeypatch):
+    for name in ('LIGHTGLUE_TRT_CACHE', 'XDG_CACHE_HOME', 'HOME'):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(os, 'getuid', lambda: 2**31 - 2)
+    with pytest.raises(ConfigError, match='no home folder for the cache: set HOME, or LIGHTGLUE_TRT_CACHE to a folder'):
+        cache_dir()
 
 
 @pytest.mark.parametrize('name', ['superpoint', 'lightglue_official'])

@@ -350,9 +350,11 @@ def test_calibration_that_becomes_unusable_is_dropped_and_tracks_stay(camera, ca
     run.tell(message(**ZEROS))
     without = run.frames(2)
     wait_for(lambda: run.calibration().startswith('none: CameraInfo on /camera_info is refused: '))
-    assert run.peer.status() == (DiagnosticStatus.OK, 'matching')
+    level, words = run.peer.status()
+    assert (level, words.startswith(f'{WITHOUT} is refused: ')) == (DiagnosticStatus.WARN, True)
     run.tell(message())
     again = run.frames()
+    wait_for(lambda: run.peer.status() == (DiagnosticStatus.OK, 'matching'))
     assert run.focals == [60.0, 60.0, None, None, 60.0]
     assert len(without) == 50
     assert set(before.track_ids) == set(without.track_ids) == set(again.track_ids)

@@ -149,3 +149,14 @@ def test_a_fault_is_reported_before_the_rate_and_after_rejections():
     assert diagnostics.working(statistics, fault=fault) == fault
     statistics.failed('a bad frame')
     assert 'a bad frame' in diagnostics.working(statistics, fault=fault).message
+
+
+def test_rejected_frames_do_not_count_as_dropped():
+    times = iter([0.0, *[5.0] * 99])
+    statistics = FrameStatistics(lambda: next(times))
+    for number in range(20):
+        statistics.arrived(replacing=number < 4)
+        if number > 9:
+            statistics.finished({}, 1)
+    message = diagnostics.working(statistics).message
+    assert message.startswith('slower than the camera: 0.8 of 4.0 frames a second are dropped')

@@ -12,6 +12,7 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 pytest.importorskip('skimage', reason='the flight shows photographs of scikit-image')
+from diagnostic_msgs.msg import DiagnosticStatus
 from sensor_msgs.msg import CameraInfo
 from std_srvs.srv import Trigger
 from support.flight_truth import transferred
@@ -132,6 +133,7 @@ def test_it_waits_for_the_camera_and_says_so_once_and_then_begins(run, capfd):
     for tenth in range(11, 16):
         peer.send(image_message(tenth * SECOND // 10), clouds=1)
     assert not estimator.frames
+    wait_for(lambda: peer.status() == (DiagnosticStatus.WARN, '~/feature waits for a CameraInfo on /camera_info'))
     assert capfd.readouterr().err.count('~/feature waits for a CameraInfo on /camera_info') == 1
     wait_for(infos.get_subscription_count)
     infos.publish(camera_info(TINY))
@@ -139,6 +141,7 @@ def test_it_waits_for_the_camera_and_says_so_once_and_then_begins(run, capfd):
     peer.send(image_message(16 * SECOND // 10), clouds=1)
     wait_for(lambda: estimator.frames)
     assert len(estimator.frames[0][1]) == 50
+    wait_for(lambda: peer.status() == (DiagnosticStatus.OK, 'matching'))
 
 
 NAN = TINY.k.ravel().copy()

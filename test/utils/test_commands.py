@@ -78,6 +78,31 @@ def test_a_reader_that_goes_away_ends_a_command_quietly(unbuffered, monkeypatch)
     assert (process.returncode, err) == (UNREAD, '')
 
 
+LOGGING = """
+import sys, threading
+from lightglue_trt_ros.utils.commands import log, node_command
+
+@node_command('walk')
+def main(argv, ending):
+    def work():
+        log.info('the first step')
+        print('the second step', file=sys.stderr)
+    worker = threading.Thread(target=work)
+    worker.start()
+    worker.join()
+    return 7
+
+sys.exit(main([]))
+"""
+
+
+def test_work_of_a_node_outlives_a_log_that_cannot_be_written():
+    """As on a full disk: nothing of the node's thread fails."""
+    with open('/dev/full', 'w') as full:
+        done = subprocess.run([sys.executable, '-c', LOGGING], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (7, 'the second step\n')
+
+
 def test_ctrl_c_ends_a_measurement_with_a_line():
     with started('lightglue_trt_eval.cli.benchmark', 'stages', '--frames', '100000', '--backend', 'onnxruntime',
                  '--height', '64', '--width', '96', '--max-keypoints', '64', stdout=subprocess.PIPE) as process:

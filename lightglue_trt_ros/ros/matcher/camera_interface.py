@@ -143,15 +143,15 @@ class CameraInterface:
 
     @property
     def verdict(self) -> diagnostics.Verdict:
-        """State of the right or the depth camera and of the masks, frames with few matches, and what stands still in the images."""
-        if self._paired is not None and (verdict := self._paired.verdict(self.wanted[0])):
-            return verdict
-        if self._masks is not None and (verdict := self._masks.verdict):
+        """Right or depth camera, masks, frames with few matches, what stands still in the images, a calibration of no use."""
+        if verdict := (self._paired and self._paired.verdict(self.wanted[0])) or (self._masks and self._masks.verdict):
             return verdict
         if (count := self._check.few_matches) is not None:
             return diagnostics.few_matches(self._node, count, self.images.topic_name, self.config)
         if (standing := self._standing) is not None:
             return diagnostics.Verdict(diagnostics.WARN, standing.in_words)
+        if self._calibration is not None and (problem := self._calibration.problem):
+            return diagnostics.Verdict(diagnostics.WARN, problem, logged=True)
         return diagnostics.MATCHING
 
     def log_verdict(self, verdict: diagnostics.Verdict) -> None:
