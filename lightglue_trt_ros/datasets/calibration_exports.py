@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,11 +9,6 @@ import numpy as np
 
 from .poses import poses_from
 
-_COLMAP = re.compile(r'\s*(\d+)\s+([A-Z_]+)\s+(\d+)\s+(\d+)((?:\s+[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?){3,})\s*')
-_COLMAP_MODELS = {  # what the lens is called, and how many focal lengths and coefficients there are, in OpenCV's order
-    'SIMPLE_PINHOLE': ('none', 1, 0), 'PINHOLE': ('none', 2, 0), 'SIMPLE_RADIAL': ('radtan', 1, 1), 'RADIAL': ('radtan', 1, 2),
-    'OPENCV': ('radtan', 2, 4), 'FULL_OPENCV': ('rational_polynomial', 2, 8), 'OPENCV_FISHEYE': ('equidistant', 2, 4),
-    'SIMPLE_RADIAL_FISHEYE': ('equidistant', 1, 1), 'RADIAL_FISHEYE': ('equidistant', 1, 2)}
 _BASALT = {'pinhole': 'none', 'kb4': 'equidistant', 'pinhole-radtan8': 'rational_polynomial'}
 _OPENCV_PAIRS = (('K{}', 'D{}'), ('M{}', 'D{}'), ('cameraMatrix{}', 'distCoeffs{}'), ('camera_matrix_{}', 'dist_coeffs_{}'),
                  ('mtx{}', 'dist{}'))
@@ -46,28 +40,6 @@ def _of_opencv(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
                 right['T_cn_cnm1'] = [each for row in range(3) for each in (*rotation[3 * row:3 * row + 3], translation[row])]
             return {0: left, 1: right}
     return {}
-
-
-def of_colmap(text: str) -> dict[str, Any]:
-    """The cameras of COLMAP's cameras.txt by their ids, with Kalibr's keys; empty for another text.
-
-    COLMAP counts pixels from the corner of the first one, OpenCV from its centre.
-    """
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith('#')]
-    found = list(filter(None, map(_COLMAP.fullmatch, lines)))
-    cameras = {}
-    for number, model, width, height, parameters in (match.groups() for match in found if len(found) == len(lines)):
-        lens, focals, count = _COLMAP_MODELS.get(model, ('', 2, 0))
-        numbers = [float(each) for each in parameters.split()]
-        if len(numbers) < focals + 2 or (lens and len(numbers) != focals + 2 + count):
-            return {}
-        cx, cy = (value - 0.5 for value in numbers[focals:focals + 2])
-        d = numbers[focals + 2:]
-        cameras[f'cam{number}'] = {
-            'camera_model': 'pinhole' if lens else model, 'resolution': [int(width), int(height)],
-            'intrinsics': [numbers[0], numbers[focals - 1], cx, cy], 'distortion_model': lens,
-            'distortion_coeffs': d + [0.0] * (4 - len(d)) if d else []}
-    return cameras
 
 
 def _maplab(entries: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:

@@ -264,7 +264,7 @@ REFUSED = {
     'Basalt, ds': (basalt('ds', {'xi': -0.2, 'alpha': 0.5}), 'cam0: camera_model: ds, and only'),
     'Open3D, an empty K': (json.dumps({'width': 640, 'height': 480, 'intrinsic_matrix': [0] * 9}), 'not calibrated'),
     'cameras of another tool': (json.dumps({'cameras': [{'name': 'left'}]}), 'has no width, it has cameras'),
-    'an INI file': ('[LEFT_CAM_HD]\nfx=700.0\nfy=700.0\n', 'is no YAML, JSON or XML .*forms that are read'),
+    'an INI file': ('[camera]\nfx=700.0\nfy=700.0\n', 'is no YAML, JSON or XML .*forms that are read'),
     'XML that is cut off': ('<?xml version="1.0"?>\n<opencv_storage>\n<image_width>640</im', 'is no YAML, JSON or XML'),
     'nothing': ('# later\n', 'it is empty'),
     'keys of others': ('P0: 1\nP1: 2\n', 'has no width, it has P0, P1; the forms'),
