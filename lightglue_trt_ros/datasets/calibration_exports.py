@@ -20,10 +20,20 @@ def as_chain(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Cameras cam0, cam1 ... with Kalibr's keys; `values` themselves where no tool is known that writes such."""
     try:
         key = next((key for key in _TOOLS if values.get(key)), None)
-        cameras = _of_opencv(values) if key is None else _TOOLS[key](values[key])
+        cameras = _TOOLS[key](values[key]) if key is not None else _of_matlab(values) or _of_opencv(values)
         return {f'cam{number}': camera for number, camera in cameras.items()} or values
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return values  # another tool's file
+
+
+def _of_matlab(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """What toStruct gives of cameraParameters: rows before columns, pixels from (1, 1), and the older matrix is transposed."""
+    if 'RadialDistortion' not in values:
+        return {}
+    k = np.array(values['K'] if 'K' in values else np.transpose(values['IntrinsicMatrix']), np.float64)
+    (height, width), (k1, k2, *k3) = values['ImageSize'], values['RadialDistortion']
+    return {0: {'resolution': [width, height], 'intrinsics': [k[0, 0], k[1, 1], k[0, 2] - 1, k[1, 2] - 1], 'skew': float(k[0, 1]),
+                'distortion_model': 'radtan', 'distortion_coeffs': [k1, k2, *values['TangentialDistortion'], *k3]}}
 
 
 def _of_opencv(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Calibration files in YAML, JSON, OpenCV's XML or a tool's own text: a camera's intrinsics, its pose in the body, and stereo pairs.
+"""Calibration files in YAML, JSON, OpenCV's XML or a tool's own text: intrinsics, poses in the body, and stereo pairs.
 
 `calibration_forms` has what each form says. A file that describes several cameras is named with one of them: camchain.yaml:cam1.
 """
@@ -184,7 +184,7 @@ def _mapping(path: Path) -> dict[str, Any]:
     try:
         text = text_of(path)
         with _naming_file(path):
-            calib = of_text(text)
+            calib: Any = of_text(text)
         if calib:
             pass
         elif text.lstrip().startswith('<?xml'):

@@ -1,6 +1,7 @@
 """Calibrations that tools write in a text of their own, neither YAML nor JSON, in the words that `calibration_forms` reads.
 
-COLMAP's cameras.txt and cameras.bin, ZED's SN12345678.conf, the output of `rs-enumerate-devices -c`, ROS's ost.txt and Metashape's XML.
+COLMAP's cameras.txt and cameras.bin, ZED's SN12345678.conf, the output of `rs-enumerate-devices -c`, ROS's ost.txt, Metashape's
+XML.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ _ZED_NOTE = "of raw images: those of ZED's SDK and ROS driver mostly are rectifi
 _OST = re.compile(r'^(width|height|camera matrix|distortion|projection)\s*\n((?:\s*' + _NUMBER + r'\s)+)', re.MULTILINE)
 _OST_KEYS = {'width': 'image_width', 'height': 'image_height', 'camera matrix': 'camera_matrix',
              'distortion': 'distortion_coefficients', 'projection': 'projection_matrix'}
+_REALSENSE = re.compile(r'^\s*Intrinsic of "(.+?)"(.*?)(?=^\s*(?:Intrinsic|Extrinsic|Motion|Device)|\Z)', re.MULTILINE | re.DOTALL)
 
 
 class BySize(list[dict[str, Any]]):
@@ -117,7 +119,7 @@ def _zed_camera(camera: Mapping[str, str], lens: Mapping[str, str]) -> dict[str,
 
 
 def _zed_pose(stereo: Mapping[str, str], mode: str) -> dict[str, Any]:
-    """T_cn_cnm1 of the right camera: R and T as of cv2.stereoCalibrate, T in millimetres with -x as Baseline. Empty without them."""
+    """T_cn_cnm1 of the right camera: R and T of cv2.stereoCalibrate, T in millimetres, its -x as Baseline. Empty without them."""
     if not all(name in stereo for name in ('baseline', f'rx_{mode}', f'cv_{mode}', f'rz_{mode}')):
         return {}
     rotation = cv2.Rodrigues(np.array([float(stereo[f'{name}_{mode}']) for name in ('rx', 'cv', 'rz')]))[0]
@@ -129,7 +131,7 @@ def _zed_pose(stereo: Mapping[str, str], mode: str) -> dict[str, Any]:
 def _of_realsense(text: str) -> dict[str, BySize]:
     """By the streams' names: color, depth, infrared_1 ..."""
     cameras: dict[str, BySize] = {}
-    for name, block in re.findall(r'^\s*Intrinsic of "(.+?)"(.*?)(?=^\s*(?:Intrinsic|Extrinsic|Motion|Device)|\Z)', text, re.M | re.S):
+    for name, block in _REALSENSE.findall(text):
         values = {key.lower(): value.strip() for key, value in re.findall(r'^\s*([A-Za-z]+):(.*)$', block, re.MULTILINE)}
         camera = {'resolution': [int(values.pop('width', 0)), int(values.pop('height', 0))], 'model': values.pop('distortion', ''),
                   'coeffs': values.pop('coeffs', '').split(), **values}
@@ -156,8 +158,8 @@ def _of_metashape(text: str) -> dict[str, Any]:
     """
     values = dict(re.findall(r'<(\w+)>\s*([^<>]*?)\s*</\1>', text))
     if values.get('projection') != 'frame' or 'f' not in values:
-        raise ValueError(f'projection {values.get("projection")} without f: only "frame" of PhotoScan 1.3 or later and Metashape is '
-                         'read; export the calibration as OpenCV XML')
+        raise ValueError(f'projection {values.get("projection")}, f {values.get("f")}: only "frame" with f is read, of Metashape '
+                         'and of PhotoScan since 1.3; export the calibration as OpenCV XML')
     number = {name: float(values.get(name) or 0) for name in ('width', 'height', 'f', 'b1', 'cx', 'cy', 'p1', 'p2')}
     return {'width': values.get('width'), 'height': values.get('height'), 'fx': number['f'] + number['b1'], 'fy': number['f'],
             'cx': number['width'] / 2 + number['cx'] - 0.5, 'cy': number['height'] / 2 + number['cy'] - 0.5,
