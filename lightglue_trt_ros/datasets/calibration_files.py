@@ -155,7 +155,7 @@ def _choices(file: Path, size: Callable[[], tuple[int, int]] | None) -> dict[str
         values = whole if size is None else sized(whole, size)
         cameras = described(values, lambda name: _mapping(file.parent / name))
     note = 'which has no size: that of the images is taken' if len(values) > len(whole) else ''
-    return {name: _Choice(file, name, camera, getattr(said.get(name), 'note', note)) for name, camera in cameras.items()}
+    return {name: _Choice(file, name, camera, getattr(said.get(name), 'remark', note)) for name, camera in cameras.items()}
 
 
 @contextmanager

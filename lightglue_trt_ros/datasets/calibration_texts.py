@@ -27,7 +27,7 @@ _COLMAP_NUMBERS = (('SIMPLE_PINHOLE', 3), ('PINHOLE', 4), ('SIMPLE_RADIAL', 4), 
 _ZED_SIZES = {'4K': (3840, 2160), 'QHDPLUS': (3200, 1800), '2K': (2208, 1242), 'FHD1200': (1920, 1200), 'FHD': (1920, 1080),
               'HD': (1280, 720), 'SVGA': (960, 600), 'VGA': (672, 376)}  # of one camera, by its sections' names
 _ZED_LENS = ('k1', 'k2', 'p1', 'p2', 'k3', 'k4', 'k5', 'k6')
-_ZED_NOTE = "of raw images: those of ZED's SDK and ROS driver mostly are rectified, and have the calibration of their CameraInfo"
+_ZED_REMARK = "of raw images: those of ZED's SDK and ROS driver mostly are rectified, and have the calibration of their CameraInfo"
 _OST = re.compile(r'^(width|height|camera matrix|distortion|projection)\s*\n((?:\s*' + _NUMBER + r'\s)+)', re.MULTILINE)
 _OST_KEYS = {'width': 'image_width', 'height': 'image_height', 'camera matrix': 'camera_matrix',
              'distortion': 'distortion_coefficients', 'projection': 'projection_matrix'}
@@ -37,9 +37,9 @@ _REALSENSE = re.compile(r'^\s*Intrinsic of "(.+?)"(.*?)(?=^\s*(?:Intrinsic|Extri
 class BySize(list[dict[str, Any]]):
     """What counts for a camera, for each size of its images."""
 
-    def __init__(self, entries: list[dict[str, Any]], note: str = '') -> None:
+    def __init__(self, entries: list[dict[str, Any]], remark: str = '') -> None:
         super().__init__(entries)
-        self.note = note  # for people
+        self.remark = remark  # for people
 
 
 def of_text(text: str) -> dict[str, Any]:
@@ -104,7 +104,7 @@ def _of_zed(text: str) -> dict[str, BySize]:
                     **(_zed_pose(sections.get('STEREO', {}), mode.lower()) if number else {})}
                    for mode, size in _ZED_SIZES.items() if (camera := sections.get(f'{side}_CAM_{mode}')) is not None]
         if entries:
-            cameras[f'cam{number}'] = BySize(entries, _ZED_NOTE)
+            cameras[f'cam{number}'] = BySize(entries, _ZED_REMARK)
     return cameras
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -235,16 +234,17 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
     usual, order = {'tum': (_Columns([0], [1, 2, 3, 4, 5, 6, 7]), 't x y z qx qy qz qw'),
                     'euroc': (_Columns([0], [1, 2, 3, 5, 6, 7, 4], 1), 't,x,y,z,qw,qx,qy,qz, and t in nanoseconds')}[kind]
     order = f'{order}, where no line above names the columns: {_NAMES_ADVICE}' if named is None else \
-        'by the line that names the columns' if not named.frames else 'as `ros2 topic echo --csv` writes them'
+        'by the line that names the columns' if headings else 'as `ros2 topic echo --csv` writes them'
     columns = named or usual
+    frames = [words[column].strip() for column in columns.frames]
     count = max(*columns.stamp, *columns.pose) + 1
 
     def row(line: str) -> tuple[int, list[float]]:
         words = [word.strip() for word in line.split(separator)]
         if len(words) < count or (named is None and kind == 'tum' and len(words) > _TUM_VALUES):
             raise ValueError(f'{len(words)} values where {count} belong ({order})')
-        if columns.frames and (tuple(words[2:columns.pose[0]]) != columns.frames or not all(map(_is_number, words[count:]))):
-            raise ValueError(f'poses of more frames than {" and ".join(columns.frames)}: record a bag of the topic, or keep these')
+        if [words[column] for column in columns.frames] != frames:
+            raise ValueError(f'poses of more frames than {" and ".join(frames)}: record a bag of the topic, or keep these')
         try:
             stamp, values = columns.stamp_of(words), [_number(words[column]) for column in columns.pose]
             if named is None and (length := math.hypot(*values[3:])) and abs(length - 1) > OFF_UNIT:
@@ -256,7 +256,7 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
     rows = _rows(path, row)
     stamps, table = [stamp for stamp, _ in rows], np.asarray([values for _, values in rows], np.float64).reshape(-1, 7)
     name = {'tum': 'TUM', 'euroc': 'EuRoC'}[kind] if columns == usual else \
-        f'of {" in ".join(columns.frames[::-1])}, echoed' if columns.frames else 'by the names of its columns'
+        'by the names of its columns' if headings else f'of {" in ".join(frames[::-1])}, echoed'
     if named is None and kind == 'euroc':
         name += ': no line names the columns, qw is taken as the first of the quaternion'
     table[:, :3] /= columns.per_metre
@@ -281,7 +281,7 @@ class _Columns(NamedTuple):
     pose: list[int]  # x, y, z, qx, qy, qz, qw
     unit_ns: int = 10**9  # of the one column of the stamp
     per_metre: int = 1  # units of the position
-    frames: tuple[str, ...] = ()  # that every line names after the stamp, as `ros2 topic echo --csv` does
+    frames: Sequence[int] = ()  # columns that name the frames of a pose
 
     def stamp_of(self, words: Sequence[str]) -> int:
         """In nanoseconds. Raises ValueError."""
@@ -292,10 +292,10 @@ class _Columns(NamedTuple):
 
 def _echoed_columns(words: Sequence[str]) -> _Columns | None:
     """Of a message in a line: seconds, nanoseconds, its frame, perhaps a child frame, x, y, z, qx, qy, qz, qw; None of others."""
-    frames = tuple(itertools.takewhile(lambda word: not _is_number(word), words[2:]))
-    if len(frames) not in (1, 2) or not all(word.isdigit() for word in words[:2]) or len(words) < len(frames) + 9:
+    first = next((at for at, word in enumerate(words) if at > 1 and _is_number(word)), 0)
+    if first not in (3, 4) or not all(word.isdigit() for word in words[:2]) or len(words) < first + 7:
         return None
-    return _Columns([0, 1], list(range(2 + len(frames), 9 + len(frames))), frames=frames)
+    return _Columns([0, 1], list(range(first, first + 7)), frames=range(2, first))
 
 
 def _named_columns(headings: Sequence[str], count: int) -> _Columns | None:
@@ -317,7 +317,8 @@ def _named_columns(headings: Sequence[str], count: int) -> _Columns | None:
             forms = () if own else ((_NS, 1), (_US, 10**3), (_MS, 10**6))
             units = [unit for form, unit in forms if re.search(f'{form}$', names[stamp[0]])]
             units += [unit for name, unit in _TOOLS.items() if any(each.startswith(name) for each in names)]
-            return _Columns(stamp, pose, [*units, 10**9][0], _PER_METRE.get(names[pose[0]][-3:], 1))
+            frames = [at for at, name in enumerate(names) if re.fullmatch(r'.*header[._]frame_id|(.*[._])?child_frame_id', name)]
+            return _Columns(stamp, pose, [*units, 10**9][0], _PER_METRE.get(names[pose[0]][-3:], 1), frames)
         if len(words) == count > 1 and (pose or _HEADING.match(heading)):
             raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, or timestamp_ms, _us or '
                              '_ns), a position (x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
