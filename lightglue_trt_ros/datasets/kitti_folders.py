@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from pathlib import Path
 
@@ -220,4 +221,4 @@ def _numbers(path: Path, name: str, shape: tuple[int, ...], what: str) -> Float6
     except KeyError:
         raise BagError(f'{path} has no {name}, the {what}') from None
     except (OSError, UnicodeDecodeError, ValueError) as error:
-        raise BagError(f'{path}, {name}: {error}; it needs the {"x".join(map(str, shape))} numbers of the {what}') from None
+        raise BagError(f'{path}, {name}: {error}; it needs the {math.prod(shape)} numbers of the {what}') from None

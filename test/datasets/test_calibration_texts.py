@@ -191,6 +191,11 @@ def test_pair_of_a_zed_projects_points_of_space_into_both_cameras(write) -> None
     assert load_pair(write(ZED.partition('[STEREO]')[0]), size=at(1280, 720)) is None
 
 
+def test_raw_calibration_of_a_zed_is_refused_for_rectified_images(write) -> None:
+    with pytest.raises(BagError, match=r'are of the raw images. Give the calibration of the rectified'):
+        load_intrinsics(Path(f'{write(ZED)}:cam0'), rectified=True, size=at(1280, 720))
+
+
 RATIONAL = [-0.06, 0.04, -0.0003, -0.00009, -0.014, 0.5, 0.1, 0.02]
 
 
