@@ -10,7 +10,7 @@ from lightglue_trt_eval.baselines import MatchedPoints, SiftMatcher
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.types import UInt8
-from lightglue_trt_ros.datasets.image_folders import SUFFIXES, natural
+from lightglue_trt_ros.datasets.folder_recordings import SUFFIXES, natural
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.utils.errors import BagError
 

@@ -17,8 +17,8 @@ from lightglue_trt_ros.core.cameras import without_transport
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.datasets.bag import BagRecording, open_recording
 from lightglue_trt_ros.datasets.bag_writer import COMPRESSIONS, STORAGES, VERSIONS, write_bag
+from lightglue_trt_ros.datasets.folder_recordings import FolderRecording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
-from lightglue_trt_ros.datasets.image_folders import FolderRecording
 from lightglue_trt_ros.datasets.poses import Trajectory
 from lightglue_trt_ros.datasets.sequence import DEPTH_TOPIC, IMAGE_TOPIC, RIGHT_TOPIC, Recording, readable_frames
 from lightglue_trt_ros.datasets.units import JUDGED_IMAGES, bits_note, median_depth

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lightglue_trt_ros.datasets.bag_parts import ENDINGS
-from lightglue_trt_ros.datasets.image_folders import is_hidden
+from lightglue_trt_ros.datasets.folder_recordings import is_hidden
 from lightglue_trt_ros.utils.errors import LightglueTrtError
 
 BAGS = (*ENDINGS, '.bag')  # also those of ROS 1, which are listed with what converts them

@@ -32,8 +32,9 @@ from .bag_parts import ENDINGS, ROS1_ADVICE, bag_files
 from .bag_readers import unpacked
 from .bag_storage import Storage, deserialize
 from .bag_topics import ImageTopics, load_image
-from .image_folders import SUFFIXES as IMAGE_SUFFIXES
-from .image_folders import has_layout, is_hidden, natural, open_folder
+from .folder_recordings import SUFFIXES as IMAGE_SUFFIXES
+from .folder_recordings import is_hidden, natural
+from .image_folders import has_layout, open_folder
 from .poses import naming
 from .sequence import (
     CAMERA_INFO,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..utils.errors import BagError
-from .image_folders import is_hidden, natural
+from .folder_recordings import is_hidden, natural
 
 SUFFIXES, ZSTD = ('.db3', '.mcap'), ('.zstd', '.zst')
 ENDINGS = tuple(suffix + packed for suffix in SUFFIXES for packed in ('', *ZSTD))  # of the names of a bag's files

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -10,11 +9,6 @@ import numpy as np
 
 from .poses import poses_from
 
-_COLMAP = re.compile(r'\s*(\d+)\s+([A-Z_]+)\s+(\d+)\s+(\d+)((?:\s+[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?){3,})\s*')
-_COLMAP_MODELS = {  # what the lens is called, and how many focal lengths and coefficients there are, in OpenCV's order
-    'SIMPLE_PINHOLE': ('none', 1, 0), 'PINHOLE': ('none', 2, 0), 'SIMPLE_RADIAL': ('radtan', 1, 1), 'RADIAL': ('radtan', 1, 2),
-    'OPENCV': ('radtan', 2, 4), 'FULL_OPENCV': ('rational_polynomial', 2, 8), 'OPENCV_FISHEYE': ('equidistant', 2, 4),
-    'SIMPLE_RADIAL_FISHEYE': ('equidistant', 1, 1), 'RADIAL_FISHEYE': ('equidistant', 1, 2)}
 _BASALT = {'pinhole': 'none', 'kb4': 'equidistant', 'pinhole-radtan8': 'rational_polynomial'}
 _OPENCV_PAIRS = (('K{}', 'D{}'), ('M{}', 'D{}'), ('cameraMatrix{}', 'distCoeffs{}'), ('camera_matrix_{}', 'dist_coeffs_{}'),
                  ('mtx{}', 'dist{}'))
@@ -26,10 +20,20 @@ def as_chain(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Cameras cam0, cam1 ... with Kalibr's keys; `values` themselves where no tool is known that writes such."""
     try:
         key = next((key for key in _TOOLS if values.get(key)), None)
-        cameras = _of_opencv(values) if key is None else _TOOLS[key](values[key])
+        cameras = _TOOLS[key](values[key]) if key is not None else _of_matlab(values) or _of_opencv(values)
         return {f'cam{number}': camera for number, camera in cameras.items()} or values
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return values  # another tool's file
+
+
+def _of_matlab(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """What toStruct gives of cameraParameters: rows before columns, pixels from (1, 1), and the older matrix is transposed."""
+    if 'RadialDistortion' not in values:
+        return {}
+    k = np.array(values['K'] if 'K' in values else np.transpose(values['IntrinsicMatrix']), np.float64)
+    (height, width), (k1, k2, *k3) = values['ImageSize'], values['RadialDistortion']
+    return {0: {'resolution': [width, height], 'intrinsics': [k[0, 0], k[1, 1], k[0, 2] - 1, k[1, 2] - 1], 'skew': float(k[0, 1]),
+                'distortion_model': 'radtan', 'distortion_coeffs': [k1, k2, *values['TangentialDistortion'], *k3]}}
 
 
 def _of_opencv(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
@@ -46,28 +50,6 @@ def _of_opencv(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
                 right['T_cn_cnm1'] = [each for row in range(3) for each in (*rotation[3 * row:3 * row + 3], translation[row])]
             return {0: left, 1: right}
     return {}
-
-
-def of_colmap(text: str) -> dict[str, Any]:
-    """The cameras of COLMAP's cameras.txt by their ids, with Kalibr's keys; empty for another text.
-
-    COLMAP counts pixels from the corner of the first one, OpenCV from its centre.
-    """
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith('#')]
-    found = list(filter(None, map(_COLMAP.fullmatch, lines)))
-    cameras = {}
-    for number, model, width, height, parameters in (match.groups() for match in found if len(found) == len(lines)):
-        lens, focals, count = _COLMAP_MODELS.get(model, ('', 2, 0))
-        numbers = [float(each) for each in parameters.split()]
-        if len(numbers) < focals + 2 or (lens and len(numbers) != focals + 2 + count):
-            return {}
-        cx, cy = (value - 0.5 for value in numbers[focals:focals + 2])
-        d = numbers[focals + 2:]
-        cameras[f'cam{number}'] = {
-            'camera_model': 'pinhole' if lens else model, 'resolution': [int(width), int(height)],
-            'intrinsics': [numbers[0], numbers[focals - 1], cx, cy], 'distortion_model': lens,
-            'distortion_coeffs': d + [0.0] * (4 - len(d)) if d else []}
-    return cameras
 
 
 def _maplab(entries: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Calibration files in YAML, JSON or OpenCV's XML: a camera's intrinsics, its pose in the body, and stereo pairs.
+"""Calibration files in YAML, JSON, OpenCV's XML or a tool's own text: intrinsics, poses in the body, and stereo pairs.
 
 `calibration_forms` has what each form says. A file that describes several cameras is named with one of them: camchain.yaml:cam1.
 """
@@ -19,14 +19,15 @@ from ..core.cameras import Intrinsics
 from ..core.types import Float64
 from ..utils.errors import BagError
 from ..utils.files import text_of
-from .calibration_exports import of_colmap
-from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, check_finite, described, sized
+from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, check_finite, described, of_size, sized
+from .calibration_texts import of_colmap_binary, of_text
 
 FORMS = ("this package's calib.yaml, into which you can copy the numbers of other files (width, height, fx, fy, cx, cy, k1, k2, "
          "p1, p2, k3), ROS's camera_calibration and CameraInfo, OpenCV's, EuRoC's sensor.yaml, Kalibr's camchain.yaml, "
-         "VINS-Fusion's, ORB-SLAM's, Basalt's, COLMAP's cameras.txt and others of docs/evaluation.md")
+         "VINS-Fusion's, ORB-SLAM's, COLMAP's, ZED's, rs-enumerate-devices -c and others of docs/evaluation.md")
 _OPENCV = re.compile(r'\A%YAML:.*|!!opencv-(nd-)?matrix')  # not YAML, but in OpenCV's files
 _NO_SPACE = re.compile(r'^([ \t]*[\w.]+):(?=[^\s:])', re.MULTILINE)  # after a key: OpenCV reads that, and ORB-SLAM's files have it
+_MATLAB = 'writelines(jsonencode(toStruct(cameraParams)), "calib.json")'
 
 
 class _Choice(NamedTuple):
@@ -56,16 +57,17 @@ def load_intrinsics(path: Path, rectified: bool = False, size: Callable[[], tupl
     return _read(_chosen(path, size), rectified)
 
 
-def load_pair(path: Path, rectified: bool = False) -> tuple[Intrinsics, Intrinsics] | None:
+def load_pair(path: Path, rectified: bool = False, size: Callable[[], tuple[int, int]] | None = None) \
+        -> tuple[Intrinsics, Intrinsics] | None:
     """Left and right camera of a file that describes both and how they stand: the first two, cam0 and cam1 of a camchain.
 
     None where the file describes one, where `path` chooses one, or where the file does not say how they stand. Raises BagError.
     """
     file, name = split_choice(path)
-    cameras = _cameras(file)
-    if name or len(cameras) < 2:
+    cameras = {} if name else _choices(file, size)
+    if len(cameras) < 2:
         return None
-    left, right = (_Choice(file, *each) for each in list(cameras.items())[:2])
+    left, right = list(cameras.values())[:2]
     with _naming(right):
         pose = right.camera.in_left()
         if pose is None:
@@ -135,28 +137,25 @@ def _in_body(chosen: _Choice) -> Float64 | None:
 def _chosen(path: Path, size: Callable[[], tuple[int, int]] | None = None) -> _Choice:
     """The only camera of a file, or the one that `path` names. Raises BagError."""
     file, name = split_choice(path)
-    values = said = _mapping(file)
-    if size is not None:
-        with _naming_file(file):
-            values = sized(said, size)
-    cameras = _described(file, values)
+    cameras = _choices(file, size)
     if name and list(cameras) == ['']:
         raise BagError(f'{file} describes one camera without a name: leave out :{name}')
     if name and name not in cameras:
         raise BagError(f'{file} has no camera {name}: it has {", ".join(cameras)}')
     if not name and len(cameras) > 1:
         raise BagError(f'{file} describes the cameras {", ".join(cameras)}: choose one, as {file}:{next(iter(cameras))}')
-    name = name or next(iter(cameras))
-    return _Choice(file, name, cameras[name], 'which has no size: that of the images is taken' if len(values) > len(said) else '')
+    return cameras[name or next(iter(cameras))]
 
 
-def _cameras(file: Path) -> dict[str, DescribedCamera]:
-    return _described(file, _mapping(file))
-
-
-def _described(file: Path, values: dict[str, Any]) -> dict[str, DescribedCamera]:
+def _choices(file: Path, size: Callable[[], tuple[int, int]] | None) -> dict[str, _Choice]:
+    """The cameras of a file by name, for images of this `size`. Raises BagError."""
+    said = _mapping(file)
     with _naming_file(file):
-        return described(values, lambda name: _mapping(file.parent / name))
+        whole = of_size(said, size)
+        values = whole if size is None else sized(whole, size)
+        cameras = described(values, lambda name: _mapping(file.parent / name))
+    note = 'which has no size: that of the images is taken' if len(values) > len(whole) else ''
+    return {name: _Choice(file, name, camera, getattr(said.get(name), 'remark', note)) for name, camera in cameras.items()}
 
 
 @contextmanager
@@ -184,7 +183,11 @@ def _mapping(path: Path) -> dict[str, Any]:
     import yaml
     try:
         text = text_of(path)
-        if text.lstrip().startswith('<?xml'):
+        with _naming_file(path):
+            calib: Any = of_text(text)
+        if calib:
+            pass
+        elif text.lstrip().startswith('<?xml'):
             if '<opencv_storage' not in text:
                 raise BagError(f'{path} is XML, and not that of OpenCV (<opencv_storage>): export it as such; the forms '
                                f'that are read: {FORMS}')
@@ -193,14 +196,16 @@ def _mapping(path: Path) -> dict[str, Any]:
         else:  # tabs stand in JSON and before comments, and PyYAML refuses them
             documents = [each for each in yaml.safe_load_all(_NO_SPACE.sub(r'\1: ', _OPENCV.sub('', text.expandtabs())))
                          if each is not None]  # `ros2 topic echo` ends each message with ---
-            calib = of_colmap(text) or (documents[0] if documents else None)
+            calib = documents[0] if documents else None
             if len(documents) > 1 and not all(_same_but_header(calib, each) for each in documents[1:]):
                 raise BagError(f'{path} holds {len(documents)} documents (---) that differ: keep one')
     except OSError as error:
         raise BagError(f'cannot read {path}: {error}') from None
     except UnicodeDecodeError:
-        raise BagError(f'{path} is no text: export it as text, that of COLMAP by model_converter --output_type TXT; the forms that '
-                       f'are read: {FORMS}') from None
+        calib = of_colmap_binary(path.read_bytes())
+        if not calib:
+            raise BagError(f'{path} is no text: export it as text, that of MATLAB by {_MATLAB}; the forms that are read: {FORMS}') \
+                from None
     except (yaml.YAMLError, cv2.error, SystemError) as error:
         raise BagError(f'{path} is no YAML, JSON or XML ({" ".join(str(error).split()):.200}); the forms that are read: {FORMS}') \
             from None

@@ -16,12 +16,13 @@ import numpy as np
 from ..core.cameras import FISHEYE, LEAST_BASELINE_M, MOST_BASELINE_M, POLYNOMIAL, Intrinsics, distortion_model, is_camera
 from ..core.types import Float64
 from .calibration_exports import as_chain
+from .calibration_texts import BySize
 
-INVERSE = 'inverse_brown_conrady'  # RealSense's: its coefficients undistort, and mostly are zero
+OTHERS = ('inverse_brown_conrady', 'modified_brown_conrady')  # RealSense's own lenses: their coefficients mostly are zero
 MODELS = {  # names of a camera's model in files, small letters, and the lens that they stand for; '' where another key names it
     '': '', 'pinhole': '', 'perspective': '', 'opencv': 'plumb_bob', 'kannalabrandt8': 'equidistant',
     'opencv_fisheye': 'equidistant', 'fisheye': 'equidistant', 'rectified': 'none', 'none': 'none', 'brown_conrady': 'plumb_bob',
-    'kannala_brandt4': 'equidistant', INVERSE: INVERSE}  # the last three are RealSense's
+    'kannala_brandt4': 'equidistant', **{name: name for name in OTHERS}}
 SIZES = (('width', 'height'), ('image_width', 'image_height'), ('w', 'h'), ('cols', 'rows'), ('resolution',), ('image_size',),
          ('imagesize',))
 MATRICES = ('camera_matrix', 'k', 'cameramat', 'cameramatrix', 'intrinsic_matrix', 'intrinsicmatrix', 'mtx')
@@ -155,6 +156,22 @@ def described(values: Mapping[str, Any], read: Callable[[str], Mapping[str, Any]
             for name, each in (nested or {'': dict(values)}).items()}
 
 
+def of_size(values: Mapping[str, Any], size: Callable[[], tuple[int, int]] | None) -> dict[str, Any]:
+    """What a file says, of a camera that it describes for several sizes of images what counts for `size`. Raises ValueError."""
+    by_size = {name: each for name, each in values.items() if isinstance(each, BySize)}
+    if not by_size:
+        return dict(values)
+    wanted = size() if size is not None else None
+    chosen = {name: [entry for entry in entries if tuple(entry['resolution']) == wanted] for name, entries in by_size.items()}
+    if not any(chosen.values()):
+        sizes = dict.fromkeys('{}x{}'.format(*entry['resolution']) for entries in by_size.values() for entry in entries)
+        raise ValueError(f'it is for images of {", ".join(sizes)}' + (f', and these have {wanted[0]}x{wanted[1]}' if wanted else '')
+                         + ': give images of one of these sizes, of one camera each and not resized, or calibrate anew')
+    if twice := next((name for name, entries in chosen.items() if len(entries) > 1), None):
+        raise ValueError(f'it describes {twice} more than once for the size of these images: keep one')
+    return {name: entries[0] for name, entries in chosen.items() if entries}
+
+
 def sized(values: Mapping[str, Any], size: Callable[[], tuple[int, int]]) -> dict[str, Any]:
     """What a file says, with width and height of the images where it has none, as ORB-SLAM2's files of TUM and KITTI.
 
@@ -194,9 +211,9 @@ def check_baseline(metres: float, name: str) -> float:
 def _camera(size: tuple[int, int], k: list[float], model: str, d: list[float]) -> Intrinsics:
     if model == 'none' and any(d):
         raise ValueError(f'its images have no distortion by the model, and D = {d}: one of both is wrong')
-    if model == INVERSE and any(d):
+    if model in OTHERS and any(d):
         raise ValueError(f'model: {model} with D = {d} is not read: undistort the images, or calibrate anew with radtan')
-    if model in ('none', INVERSE):
+    if model in ('none', *OTHERS):
         model = 'plumb_bob'
     camera = Intrinsics(*size, np.reshape(k, (3, 3)), POLYNOMIAL.get(model, model), np.array(d, np.float64))
     distortion_model(camera)

@@ -15,7 +15,8 @@ from ..core.types import Float64
 from ..utils.errors import BagError
 from .bag import BagRecording
 from .bag_storage import deserialize
-from .image_folders import FolderRecording, euroc_ground_truth
+from .folder_recordings import FolderRecording
+from .image_folders import euroc_ground_truth
 from .own_odometry import TF, Origin, OwnOdometry
 from .poses import KINDS, Poses, Trajectory, are_on_grid, interpolated, kind_of, read_kitti, read_quaternions, read_stamps
 from .reconstructions import read_reconstruction
@@ -26,7 +27,9 @@ _TRANSFORM = 'geometry_msgs/msg/TransformStamped'
 POSE_TYPES = (POSE_STAMPED, *_ODOMETRY, _TRANSFORM, TF)
 STATIC = '/tf_static'
 PATH = 'nav_msgs/msg/Path'  # read where it is named: most are plans
-_NOT_READ = (PATH, 'geometry_msgs/msg/PoseArray', 'geometry_msgs/msg/PointStamped', 'sensor_msgs/msg/NavSatFix')
+_POSITIONS = ('geometry_msgs/msg/PointStamped', 'sensor_msgs/msg/NavSatFix')  # without rotations
+_NOT_READ = (PATH, 'geometry_msgs/msg/PoseArray', *_POSITIONS)
+_FUSE = 'has positions without rotations, and pose errors need both: give the Odometry of a fusion with an IMU (robot_localization)'
 GAP_PERIODS, GAP_LIMITS = 3, 10  # usual times between poses, and times `max_difference_s`: what is longer than both is a gap
 _STILL = 1e-3  # metres, and of the rotation matrix's entries
 _MOVED = 'moved into the camera as asked'
@@ -151,14 +154,16 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
                     f'{listing}')
         if not topics and (others := [topic for topic in bag.topics if topic.type in _NOT_READ and topic.count]) and not computed:
             on_note(f'{"; ".join(map(str, others))}: not read as ground truth; poses are read from {", ".join(POSE_TYPES)}, from a '
-                    'Path that is named (--truth-topic), or from a file (--truth)')
+                    'Path that is named (--truth-topic), or from a file (--truth)'
+                    + next((f'. {topic.name} {_FUSE}' for topic in others if topic.type in _POSITIONS), ''))
         if len(chosen) != 1:
             return None
     else:
         chosen = [topic for topic in topics if topic.name == name]
         if not chosen:
-            other = next((f', but {topic.type}: write its poses into a file (--truth), or name a topic of '
-                          f'{", ".join(kind.rpartition("/")[2] for kind in kinds)}'
+            form = ', '.join(kind.rpartition('/')[2] for kind in kinds)
+            other = next((f', but {topic.type}: ' + (f'it {_FUSE}' if topic.type in _POSITIONS else
+                                                    f'write its poses into a file (--truth), or name a topic of {form}')
                           for topic in bag.topics if topic.name == name), '')
             raise BagError(f'{bag.path} has no poses on {name}{other}. Topics of poses: {listing}')
     try:

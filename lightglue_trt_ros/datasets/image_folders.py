@@ -1,168 +1,27 @@
-"""Image folders: this package's own layout, TUM RGB-D, KITTI odometry and EuRoC."""
+"""Image folders: this package's own layout, TUM RGB-D, KITTI and EuRoC."""
 
 from __future__ import annotations
 
-import re
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..core.cameras import Intrinsics
-from ..core.depth import SATURATED
 from ..core.types import Float64
 from ..utils.errors import BagError
-from ..utils.files import text_of
 from .calibration_files import find_camera_in_body, load_baseline, load_intrinsics, rectifying
+from .folder_recordings import DepthFolder, FolderRecording, RightFolder, files_in, images_in
+from .kitti_folders import KittiFolder, KittiRawFolder
 from .named_stamps import stamps_of_names
-from .poses import Trajectory, parse_nanoseconds, parse_stamp, read_kitti, read_list, read_quaternions, read_stamps
-from .sequence import (
-    DEPTH_TOPIC,
-    IMAGE,
-    IMAGE_TOPIC,
-    RIGHT_TOPIC,
-    Frame,
-    ImageRecord,
-    Recording,
-    Topic,
-    read_depth,
-    read_image,
-    read_samples,
-)
+from .poses import Trajectory, parse_nanoseconds, parse_stamp, read_list, read_quaternions, read_stamps
+from .sequence import IMAGE_TOPIC, RIGHT_TOPIC
 
-SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.webp')
 GROUND_TRUTH = ('state_groundtruth_estimate0', 'mocap0')  # of EuRoC and of TUM-VI
 TUM_PER_METRE = 5000  # of a depth image: https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats
-_STAMP = re.compile(r'([0-9]+|.*[0-9]{9,})(\.[0-9]+\.\w+)')  # a file named by its stamp in seconds, also behind a word
-
-
-class FolderRecording(Recording):
-    """An image folder. Raises BagError when there is no image, or when the stamps do not fit."""
-
-    kind = 'tum'  # of its ground truth: tum, kitti or euroc
-    calibration = 'calib.yaml'
-    notes: tuple[str, ...] = ()
-
-    def __init__(self, path: Path, image_topic: str, files: list[Path], stamps_ns: list[int]) -> None:
-        self.path, self.image_topic, self.files, self.stamps_ns = path, image_topic, files, stamps_ns
-        if len(files) != len(stamps_ns):
-            raise BagError(f'{path} has {len(stamps_ns)} stamps and {len(files)} images: they must be as many')
-        if not files:
-            raise BagError(f'{path} lists no image: a line with stamp and file is needed for each')
-        self.topics = (Topic(image_topic, IMAGE, len(files)),)
-
-    def __len__(self) -> int:
-        return len(self.files)
-
-    def frames(self, on_bad: Callable[[int, BagError], None] | None = None) -> Iterator[Frame]:
-        for number, (file, stamp) in enumerate(zip(self.files, self.stamps_ns, strict=True)):
-            yield Frame(stamp, stamp, partial(self._load, file), number=number)
-
-    def images(self) -> Iterator[tuple[int, NDArray[Any]]]:
-        """Iterate over (stamp in ns, image): gray (H, W) or BGR (H, W, 3) uint8, as the file is, by `bits`. Raises BagError."""
-        for file, stamp in zip(self.files, self.stamps_ns, strict=True):
-            yield stamp, self._read(file)
-
-    def _note_names(self) -> None:
-        self.notes = (f'the stamps of the images are the numbers in their names, as {self.files[0].name}',)
-
-    def _load(self, file: Path) -> ImageRecord:
-        return ImageRecord.from_samples(read_samples(file))
-
-    def _read(self, file: Path) -> NDArray[Any]:
-        return read_image(file, self.bits)
-
-    @property
-    def right(self) -> FolderRecording | None:
-        return None
-
-    @property
-    def depth(self) -> FolderRecording | None:
-        return None
-
-    @cached_property
-    def intrinsics(self) -> Intrinsics | None:
-        path = self.path / self.calibration
-        return load_intrinsics(path, size=self._size) if path.exists() else None
-
-    def _size(self) -> tuple[int, int]:
-        """Width and height of the first image."""
-        height, width = self._read(self.files[0]).shape[:2]
-        return width, height
-
-    def ground_truth(self, camera_in_body: Float64 | None = None) -> Trajectory | None:
-        """The folder's ground truth as poses of this camera; `camera_in_body` (4, 4) replaces the folder's own calibration."""
-        recorded = self._ground_truth()
-        return None if recorded is None else self.of_camera(recorded, camera_in_body)
-
-    def of_camera(self, recorded: Trajectory, camera_in_body: Float64 | None) -> Trajectory:
-        """Poses of this camera from the poses in a ground truth file of this layout."""
-        if camera_in_body is not None:
-            return recorded.of_camera(camera_in_body, 'moved into the camera as asked')
-        if self.camera_in_body is not None:
-            return recorded.of_camera(self.camera_in_body, f'moved into the camera by its calibration in {self.path}')
-        return recorded.of_camera(None, "taken as the camera's own")
-
-    @property
-    def camera_in_body(self) -> Float64 | None:
-        """(4, 4) body from camera, for the body that this layout's ground truth tracks; None where that is the camera."""
-        return None
-
-    def _ground_truth(self) -> Trajectory | None:
-        """The poses of the ground truth file next to the images."""
-        path = self.path / 'groundtruth.txt'
-        return read_quaternions(path, 'tum') if path.exists() else None
-
-
-class RightFolder(FolderRecording):
-    """The right images of another folder, with the rectified `camera` of the pair. Raises BagError."""
-
-    def __init__(self, left: FolderRecording, files: list[Path], camera: Intrinsics | None,
-                 stamps_ns: list[int] | None = None) -> None:
-        """Without `stamps_ns`, one image per left image is required, and has its stamp."""
-        if stamps_ns is None and len(files) != len(left.files):
-            raise BagError(f'{left.path} has {len(left.files)} images and {len(files)} right ones: they must be pairs')
-        super().__init__(left.path, RIGHT_TOPIC, files, stamps_ns or left.stamps_ns)
-        self._camera, self.bits = camera, left.bits
-
-    @property
-    def intrinsics(self) -> Intrinsics | None:
-        return self._camera
-
-
-class DepthFolder(FolderRecording):
-    """The depth images registered to those of another folder: PNGs of 16 bits, 0 where unknown. Raises BagError."""
-
-    def __init__(self, images: FolderRecording, files: list[Path], stamps_ns: list[int] | None = None,
-                 per_metre: float | None = None) -> None:
-        """Without `stamps_ns`, one file per image is required, and has its stamp.
-
-        `per_metre` are units to a metre, which the `depth_scale` of the images replaces; without both they are millimetres.
-        """
-        if stamps_ns is None and len(files) != len(images.files):
-            raise BagError(f'{images.path} has {len(images.files)} images and {len(files)} depth images: give each image one, in '
-                           'the order of names, or none to any')
-        super().__init__(images.path, DEPTH_TOPIC, files, stamps_ns or images.stamps_ns)
-        self._images, self._per_metre = images, images.depth_scale or per_metre
-
-    @property
-    def intrinsics(self) -> Intrinsics | None:
-        return self._images.intrinsics
-
-    def _load(self, file: Path) -> ImageRecord:
-        return ImageRecord.from_depth(self._read(file))
-
-    def _read(self, file: Path) -> NDArray[Any]:
-        pixels = read_depth(file)
-        if self._per_metre in (None, 1000):
-            return pixels
-        metres = np.where(pixels > 0, pixels / np.float32(self._per_metre), np.float32(np.nan))
-        return np.where(pixels < SATURATED, metres, np.float32(np.inf))  # too far, by REP 117
 
 
 class ImagesFolder(FolderRecording):
@@ -178,7 +37,7 @@ class ImagesFolder(FolderRecording):
         return path if (path / 'images').is_dir() else None
 
     def __init__(self, path: Path, image_topic: str = IMAGE_TOPIC) -> None:
-        files, stamps = _images_in(path / 'images', 'timestamps.txt'), path / 'timestamps.txt'
+        files, stamps = images_in(path / 'images', 'timestamps.txt'), path / 'timestamps.txt'
         named = [] if stamps.exists() else stamps_of_names(files)
         if not named and not stamps.exists():
             lines = f"awk 'BEGIN {{for (i = 0; i < {len(files)}; i++) printf \"%.6f\\n\", i / 30}}' > {shlex.quote(str(stamps))}"
@@ -186,7 +45,7 @@ class ImagesFolder(FolderRecording):
                            f'each image by its stamp, as 1403636579763555584.png. Of a video with 30 frames a second: {lines}')
         super().__init__(path, image_topic, files, named or read_stamps(stamps))
         if named:
-            self._note_names()
+            self.note_names()
 
     @cached_property
     def right(self) -> FolderRecording | None:
@@ -194,12 +53,12 @@ class ImagesFolder(FolderRecording):
         if not folder.is_dir():
             return None
         camera = replace(load_intrinsics(calibration), shift_m=load_baseline(calibration)) if calibration.exists() else None
-        return RightFolder(self, _images_in(folder, 'timestamps.txt'), camera)
+        return RightFolder(self, images_in(folder, 'timestamps.txt'), camera)
 
     @cached_property
     def depth(self) -> FolderRecording | None:
         folder = self.path / 'depth'
-        return DepthFolder(self, _images_in(folder, 'timestamps.txt')) if folder.is_dir() else None
+        return DepthFolder(self, images_in(folder, 'timestamps.txt')) if folder.is_dir() else None
 
 
 class TumFolder(FolderRecording):
@@ -220,74 +79,6 @@ class TumFolder(FolderRecording):
         if not (self.path / 'depth.txt').is_file():
             return None
         return DepthFolder(self, *_listed(self.path, 'depth.txt', self.path, parse_stamp), per_metre=TUM_PER_METRE)
-
-
-class KittiFolder(FolderRecording):
-    """image_0/ or image_2/, times.txt, calib.txt, and poses in poses.txt or in ../../poses/NN.txt: a sequence of KITTI's odometry.
-
-    Ground truth is of camera 0; the offset of another camera is the fourth column of its projection in calib.txt. image_1/ and
-    image_3/ are the right images of image_0/ and image_2/.
-    """
-
-    kind = 'kitti'
-
-    @staticmethod
-    def find(path: Path) -> Path | None:
-        return path if (path / 'times.txt').is_file() and _kitti_camera(path) is not None else None
-
-    def __init__(self, path: Path, image_topic: str) -> None:
-        self._number = _kitti_camera(path) or 0
-        files = _images_in(path / f'image_{self._number}', 'times.txt')
-        super().__init__(path, image_topic, files, read_stamps(path / 'times.txt'))
-
-    @cached_property
-    def intrinsics(self) -> Intrinsics | None:
-        return super().intrinsics if self._projection is None else self._camera(self._projection)
-
-    @cached_property
-    def right(self) -> FolderRecording | None:
-        number = self._number + 1
-        folder = self.path / f'image_{number}'
-        if not folder.is_dir():
-            return None
-        projection = self._projection_of(number)
-        return RightFolder(self, _images_in(folder, 'times.txt'), None if projection is None else self._camera(projection))
-
-    def _camera(self, projection: Float64) -> Intrinsics:
-        height, width = read_image(self.files[0]).shape[:2]
-        shift_m = -float(np.linalg.solve(projection[:, :3], projection[:, 3])[0])
-        return Intrinsics(width, height, projection[:, :3], 'plumb_bob', np.zeros(5), shift_m=shift_m,
-                          source=str(self.path / 'calib.txt'))
-
-    @cached_property
-    def camera_in_body(self) -> Float64 | None:
-        if self._projection is None or not self._projection[:, 3].any():
-            return None
-        camera_in_body = np.eye(4)
-        camera_in_body[:3, 3] = -np.linalg.solve(self._projection[:, :3], self._projection[:, 3])
-        return camera_in_body
-
-    @cached_property
-    def _projection(self) -> Float64 | None:
-        return self._projection_of(self._number)
-
-    def _projection_of(self, camera: int) -> Float64 | None:
-        path, name = self.path / 'calib.txt', f'P{camera}'
-        if not path.exists():
-            return None
-        try:
-            rows = dict(line.split(':', 1) for line in text_of(path).splitlines() if ':' in line)
-            return np.array([float(word) for word in rows[name].split()], np.float64).reshape(3, 4)
-        except KeyError:
-            raise BagError(f'{path} has no {name}, the projection of image_{name[1:]}') from None
-        except (OSError, UnicodeDecodeError, ValueError) as error:
-            raise BagError(f'{path}, {name}: {error}; it needs the 12 numbers of a 3x4 projection') from None
-
-    def _ground_truth(self) -> Trajectory | None:
-        here = self.path.resolve()
-        places = (here / 'poses.txt', here.parent.parent / 'poses' / f'{here.name}.txt')
-        path = next((place for place in places if place.is_file()), None)
-        return None if path is None else read_kitti(path, self.stamps_ns)
 
 
 class EurocFolder(FolderRecording):
@@ -313,14 +104,14 @@ class EurocFolder(FolderRecording):
     @staticmethod
     def _says_stamps(path: Path) -> bool:
         """Whether a camera has data.csv, or images that are named by their stamps."""
-        return (path / 'data.csv').is_file() or bool(stamps_of_names(_files_in(path / 'data')))
+        return (path / 'data.csv').is_file() or bool(stamps_of_names(files_in(path / 'data')))
 
     def __init__(self, path: Path, image_topic: str) -> None:
         if (path / 'data.csv').is_file():
             super().__init__(path, image_topic, *_listed(path, 'data.csv', path / 'data', parse_nanoseconds, ','))
         else:
-            super().__init__(path, image_topic, files := _files_in(path / 'data'), stamps_of_names(files))
-            self._note_names()
+            super().__init__(path, image_topic, files := files_in(path / 'data'), stamps_of_names(files))
+            self.note_names()
 
     @cached_property
     def intrinsics(self) -> Intrinsics | None:
@@ -383,7 +174,7 @@ def has_layout(path: Path) -> bool:
         return True
 
 
-LAYOUTS = (ImagesFolder, TumFolder, KittiFolder, EurocFolder)  # the first that fits counts
+LAYOUTS = (ImagesFolder, TumFolder, KittiFolder, KittiRawFolder, EurocFolder)  # the first that fits counts
 
 
 def _listed(home: Path, listing: str, folder: Path, parse: Callable[[str], int],
@@ -398,40 +189,3 @@ def _listed(home: Path, listing: str, folder: Path, parse: Callable[[str], int],
             raise BagError(f'{home / listing} names {name!r}, which is {file}, outside of {root}: '
                            'copy what belongs to the recording into its folder')
     return [folder / name for _, name in rows], [stamp for stamp, _ in rows]
-
-
-def _files_in(folder: Path) -> list[Path]:
-    """The images of a folder, in the order of names; none where it does not exist."""
-    return sorted((entry for entry in folder.glob('*')
-                   if entry.name.lower().endswith(SUFFIXES) and not is_hidden(entry.name) and entry.is_file()), key=natural)
-
-
-def _images_in(folder: Path, stamps: str) -> list[Path]:
-    files = _files_in(folder)
-    if not files:
-        names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not is_hidden(entry.name))
-        raise BagError(f'{folder} holds no image ({_in_words(names)}): an image folder has {folder.name}/*.png '
-                       f'(or {", ".join(SUFFIXES[1:])}) and {stamps}')
-    return files
-
-
-def _in_words(names: list[str]) -> str:
-    return f'{len(names)} other file{"s" * (len(names) != 1)}' + (f', as {names[0]}' if names else '')
-
-
-def _kitti_camera(path: Path) -> int | None:
-    return next((number for number in (0, 2) if (path / f'image_{number}').is_dir()), None)
-
-
-def is_hidden(name: str) -> bool:
-    """Whether a file of this name belongs to an operating system or an archive, as ._0.png of macOS does."""
-    return name.startswith('.')
-
-
-def natural(path: Path) -> list[tuple[int, str]]:
-    """A key for sorting: frame 10 comes after frame 9, with zeros in front or without; 2.15.png, a stamp, before 2.2.png."""
-    name, fraction = path.name, ''
-    if stamp := _STAMP.fullmatch(name):
-        name, fraction = stamp.groups()
-    parts = [(int(part), '') if part.isdigit() else (-1, part) for part in re.split(r'([0-9]+)', name)]
-    return [*parts, (-1, fraction)]

@@ -41,6 +41,7 @@ _ROTATION = r'(.*\.)?(q|quat|quaternion|r|rot|rotation|o|orientation)([_.].*)?[_
 _COLUMNS = (rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}', *(f'{_POSITION}{axis}(_mm|_cm)?' for axis in 'xyz'),
             *(_ROTATION + axis for axis in 'xyzw'))
 _PER_METRE = {'_mm': 1000, '_cm': 100}  # by the end of a position's name
+_TOOLS = {'field.': 1, 'vehiclename': 10**6}  # names of `rostopic echo -p` and of AirSim, and their nanoseconds of a time
 _STAMPS = (r'((.*[._])?stamp[._])?secs?', r'((.*[._])?stamp[._])?n(ano)?secs?'), (r'(.*\.)?header[._]stamp',)  # of a message
 
 _FORMS = (f'poses are {_TUM_VALUES} a line (TUM: t tx ty tz qx qy qz qw; with commas EuRoC: t,x,y,z,qw,qx,qy,qz), or matrices of '
@@ -228,18 +229,22 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
     headings, lines = _read(path)
     separator = _separator(lines) or (',' if kind == 'euroc' else None)
     with naming(path):
-        named = _named_columns(headings, len(lines[0][1].split(separator)) if lines else 0)
+        words = lines[0][1].split(separator) if lines else []
+        named = _named_columns(headings, len(words)) or _echoed_columns(words)
     usual, order = {'tum': (_Columns([0], [1, 2, 3, 4, 5, 6, 7]), 't x y z qx qy qz qw'),
                     'euroc': (_Columns([0], [1, 2, 3, 5, 6, 7, 4], 1), 't,x,y,z,qw,qx,qy,qz, and t in nanoseconds')}[kind]
     order = f'{order}, where no line above names the columns: {_NAMES_ADVICE}' if named is None else \
-        'by the line that names the columns'
+        'by the line that names the columns' if headings else 'as `ros2 topic echo --csv` writes them'
     columns = named or usual
+    frames = [words[column].strip() for column in columns.frames]
     count = max(*columns.stamp, *columns.pose) + 1
 
     def row(line: str) -> tuple[int, list[float]]:
         words = [word.strip() for word in line.split(separator)]
         if len(words) < count or (named is None and kind == 'tum' and len(words) > _TUM_VALUES):
             raise ValueError(f'{len(words)} values where {count} belong ({order})')
+        if [words[column] for column in columns.frames] != frames:
+            raise ValueError(f'poses of more frames than {" and ".join(frames)}: record a bag of the topic, or keep these')
         try:
             stamp, values = columns.stamp_of(words), [_number(words[column]) for column in columns.pose]
             if named is None and (length := math.hypot(*values[3:])) and abs(length - 1) > OFF_UNIT:
@@ -250,7 +255,8 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
 
     rows = _rows(path, row)
     stamps, table = [stamp for stamp, _ in rows], np.asarray([values for _, values in rows], np.float64).reshape(-1, 7)
-    name = {'tum': 'TUM', 'euroc': 'EuRoC'}[kind] if columns == usual else 'by the names of its columns'
+    name = {'tum': 'TUM', 'euroc': 'EuRoC'}[kind] if columns == usual else \
+        'by the names of its columns' if headings else f'of {" in ".join(frames[::-1])}, echoed'
     if named is None and kind == 'euroc':
         name += ': no line names the columns, qw is taken as the first of the quaternion'
     table[:, :3] /= columns.per_metre
@@ -275,12 +281,21 @@ class _Columns(NamedTuple):
     pose: list[int]  # x, y, z, qx, qy, qz, qw
     unit_ns: int = 10**9  # of the one column of the stamp
     per_metre: int = 1  # units of the position
+    frames: Sequence[int] = ()  # columns that name the frames of a pose
 
     def stamp_of(self, words: Sequence[str]) -> int:
         """In nanoseconds. Raises ValueError."""
         first, *rest = (words[column] for column in self.stamp)
         return (parse_nanoseconds(first) if self.unit_ns == 1 else parse_stamp(first, self.unit_ns)) \
             + sum(map(parse_nanoseconds, rest))
+
+
+def _echoed_columns(words: Sequence[str]) -> _Columns | None:
+    """Of a message in a line: seconds, nanoseconds, its frame, perhaps a child frame, x, y, z, qx, qy, qz, qw; None of others."""
+    first = next((at for at, word in enumerate(words) if at > 1 and _is_number(word)), 0)
+    if first not in (3, 4) or not all(word.isdigit() for word in words[:2]) or len(words) < first + 7:
+        return None
+    return _Columns([0, 1], list(range(first, first + 7)), frames=range(2, first))
 
 
 def _named_columns(headings: Sequence[str], count: int) -> _Columns | None:
@@ -299,8 +314,11 @@ def _named_columns(headings: Sequence[str], count: int) -> _Columns | None:
         stamps = [_found(names, forms) for forms in _STAMPS]
         own = [each for each in stamps if pose and each and names[pose[0]].startswith(names[each[0]].rpartition('header')[0])]
         if pose and (stamp := [*own, _found(names, _COLUMNS[:1])][0]):
-            units = [unit for form, unit in ((_NS, 1), (_US, 10**3), (_MS, 10**6)) if re.search(f'{form}$', names[stamp[0]])]
-            return _Columns(stamp, pose, units[0] if units and not own else 10**9, _PER_METRE.get(names[pose[0]][-3:], 1))
+            forms = () if own else ((_NS, 1), (_US, 10**3), (_MS, 10**6))
+            units = [unit for form, unit in forms if re.search(f'{form}$', names[stamp[0]])]
+            units += [unit for name, unit in _TOOLS.items() if any(each.startswith(name) for each in names)]
+            frames = [at for at, name in enumerate(names) if re.fullmatch(r'.*header[._]frame_id|(.*[._])?child_frame_id', name)]
+            return _Columns(stamp, pose, [*units, 10**9][0], _PER_METRE.get(names[pose[0]][-3:], 1), frames)
         if len(words) == count > 1 and (pose or _HEADING.match(heading)):
             raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, or timestamp_ms, _us or '
                              '_ns), a position (x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')

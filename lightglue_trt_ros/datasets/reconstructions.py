@@ -1,9 +1,11 @@
-"""Poses by the names of images, as reconstructions have them: COLMAP's images.txt, and transforms.json of nerfstudio and others."""
+"""Poses by the names of images, as reconstructions have them: COLMAP's images.txt and images.bin, transforms.json of nerfstudio and
+others, and Record3D's metadata.json."""
 
 from __future__ import annotations
 
 import json
 import re
+import struct
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import numpy as np
 from ..core.types import Float64
 from ..utils.errors import BagError
 from ..utils.files import text_of
-from .image_folders import SUFFIXES, FolderRecording, natural
+from .folder_recordings import SUFFIXES, FolderRecording, natural
 from .named_stamps import stamps_of_names
 from .poses import Trajectory, is_rotation, naming, poses_from
 from .sequence import Recording
@@ -25,8 +27,9 @@ def read_reconstruction(path: Path, recording: Recording) -> Trajectory | None:
     """The poses of a file that names the image of each, with the stamps of these images; None where it is another file.
 
     The images are those of the folder that was recorded, by their names without folders and endings; else their names must be
-    stamps. COLMAP's poses are camera from world (https://colmap.github.io/format.html), those of transforms.json world from camera
-    with the axes of OpenGL. Lengths have the unit of the reconstruction. Raises BagError.
+    stamps. COLMAP's poses are camera from world (https://colmap.github.io/format.html), the others world from camera with the axes
+    of OpenGL; Record3D's are in the order of the frames, which it names by their numbers.
+    Lengths have the unit of the reconstruction. Raises BagError.
     """
     tool, poses = _by_name(path)
     if not poses:
@@ -48,17 +51,39 @@ def read_reconstruction(path: Path, recording: Recording) -> Trajectory | None:
 def _by_name(path: Path) -> tuple[str, dict[str, Float64]]:
     """The tool, and world-from-camera poses (4, 4) by the file names of images; none for another file. Raises BagError."""
     with suppress(OSError, ValueError):  # others name these
-        text = text_of(path)
+        try:
+            text = text_of(path)
+        except UnicodeDecodeError:
+            text = _of_images_bin(path.read_bytes())
         if not text.lstrip().startswith('{'):
             return 'COLMAP', _of_colmap(text, path)
         with suppress(KeyError, TypeError):
-            frames = json.loads(text)['frames']
+            values = json.loads(text)
+            if 'poses' in values and (table := np.array(values['poses'], np.float64)).shape[1:] == (7,):
+                with naming(path):
+                    numbered = enumerate(poses_from(table[:, 4:], table[:, :4]) @ _OPTICAL)
+                return 'Record3D', {f'{number}.jpg': pose for number, pose in numbered}
+            frames = values['frames']
             poses = {Path(frame['file_path']).name: np.asarray(frame['transform_matrix'], np.float64) for frame in frames}
             wrong = next((name for name, pose in poses.items() if pose.shape != (4, 4) or not is_rotation(pose[:3])), None)
             if wrong is not None:
                 raise BagError(f'{path}: transform_matrix of {wrong} is {poses[wrong].tolist()}: its left upper 3x3 is no rotation')
             return 'transforms.json', {name: pose @ _OPTICAL for name, pose in poses.items()}
     return '', {}
+
+
+def _of_images_bin(data: bytes) -> str:
+    """COLMAP's images.bin in the lines of images.txt, without the points; empty for another file."""
+    lines, at = [], 8
+    try:
+        for _ in range(struct.unpack_from('<Q', data)[0]):
+            number, *pose, camera = struct.unpack_from('<I7dI', data, at)
+            end = data.index(b'\0', at + 64)
+            lines.append(' '.join(map(str, (number, *pose, camera, data[at + 64:end].decode()))))
+            at = end + 9 + 24 * struct.unpack_from('<Q', data, end + 1)[0]
+    except (struct.error, ValueError):
+        return ''
+    return '\n'.join(lines) if at == len(data) else ''
 
 
 def _of_colmap(text: str, path: Path) -> dict[str, Float64]:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from ..core.depth import SATURATED, depth_pixels
 from ..core.images import FEW_LEVELS, OUTER_PERCENT, samples_of_16_bits
 from ..utils.errors import BagError, FrameError
-from .image_folders import DepthFolder
+from .folder_recordings import DepthFolder
 from .sequence import Frame, Recording, readable_frames
 
 JUDGED_IMAGES = 20  # by which bits and units are judged

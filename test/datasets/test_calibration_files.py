@@ -82,6 +82,11 @@ def luxonis(kind: int, d: list[float]) -> str:
     return json.dumps({'boardName': 'OAK', 'cameraData': [[2, camera]], 'version': 7})
 
 
+def matlab(**matrix: list[list[float]]) -> str:
+    lens = {'RadialDistortion': RADTAN[:2], 'TangentialDistortion': RADTAN[2:]}
+    return json.dumps({**lens, **matrix, 'ImageSize': [480, 640], 'WorldUnits': 'millimeters', 'EstimateSkew': False})
+
+
 FLAT_LENS = 'k1: -0.28\nk2: 0.07\np1: 0.0002\np2: 0.00002\n'
 REALSENSE = json.dumps({'width': 640, 'height': 480, 'ppx': 319.5, 'ppy': 239.5, 'fx': 450.0, 'fy': 451.0,
                         'model': 'Inverse Brown Conrady', 'coeffs': [0.0, 0, 0, 0, 0]})
@@ -137,6 +142,8 @@ FORMS = {
     'COLMAP': COLMAP.format('OPENCV', '450 451 320 240 -0.28 0.07 0.0002 2e-05'),
     'maplab, SVO': MAPLAB,
     'OKVIS': OKVIS,
+    'MATLAB': matlab(K=[[450.0, 0, 320.5], [0, 451.0, 240.5], [0, 0, 1]]),
+    'MATLAB before 2022': matlab(IntrinsicMatrix=[[450.0, 0, 0], [0, 451.0, 0], [320.5, 240.5, 1]]),
 }
 FISHEYES = {
     'own': f'{OWN}distortion: equidistant\ndist: {KB}\n',
@@ -264,7 +271,8 @@ REFUSED = {
     'Basalt, ds': (basalt('ds', {'xi': -0.2, 'alpha': 0.5}), 'cam0: camera_model: ds, and only'),
     'Open3D, an empty K': (json.dumps({'width': 640, 'height': 480, 'intrinsic_matrix': [0] * 9}), 'not calibrated'),
     'cameras of another tool': (json.dumps({'cameras': [{'name': 'left'}]}), 'has no width, it has cameras'),
-    'an INI file': ('[LEFT_CAM_HD]\nfx=700.0\nfy=700.0\n', 'is no YAML, JSON or XML .*forms that are read'),
+    'MATLAB with skew': (matlab(K=[[450.0, 0.3, 320.5], [0, 451.0, 240.5], [0, 0, 1]]), 'skew: 0.3'),
+    'an INI file': ('[camera]\nfx=700.0\nfy=700.0\n', 'is no YAML, JSON or XML .*forms that are read'),
     'XML that is cut off': ('<?xml version="1.0"?>\n<opencv_storage>\n<image_width>640</im', 'is no YAML, JSON or XML'),
     'nothing': ('# later\n', 'it is empty'),
     'keys of others': ('P0: 1\nP1: 2\n', 'has no width, it has P0, P1; the forms'),

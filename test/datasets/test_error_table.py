@@ -56,6 +56,7 @@ ORB = {'Camera.fx': 20, 'Camera.fy': 20, 'Camera.cx': 8, 'Camera.cy': 6, 'Camera
 EYE = np.eye(4).ravel().tolist()
 TUM = '{} 0 0 0 0 0 0 1\n'
 KITTI = '1 0 0 0 0 1 0 0 0 0 1 0\n'
+REALSENSE = ''.join(f'Intrinsic of "Color" / 16x12\n Width: 16\n Height: 12\n Fx: {fx}\n\n' for fx in (20, 21))
 LIMIT = f'or raise {UNPACKED_VARIABLE}'
 
 
@@ -319,6 +320,15 @@ BAGS: dict[str, tuple[Callable[[Path], Any], str]] = {
         r'a depth image of shape \(12, 16\) and type uint8: uint16 or float32'),
 }
 CALIBRATIONS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    'ZED, a line of words': (lambda at: camera(at, '[LEFT_CAM_HD]\nfx\n'), r'c.yaml: no calibration of a ZED .*: download it anew'),
+    'ZED without fy': (lambda at: camera(at, '[LEFT_CAM_HD]\nfx=1\n'),
+        r'c.yaml: a camera without fy: download the calibration anew'),
+    'ZED, another size': (lambda at: camera(at, '[LEFT_CAM_HD]\nfx=1\nfy=1\ncx=1\ncy=1\n'),
+        r'c.yaml: it is for images of 1280x720: give images of one of these sizes, of one camera each and not resized'),
+    'RealSense, twice': (lambda at: load_intrinsics(file(at / 'c.yaml', REALSENSE), size=lambda: (16, 12)),
+        r'c.yaml: it describes color more than once for the size of these images: keep one'),
+    'Metashape, no frame': (lambda at: camera(at, '<?xml?>\n<projection>fisheye</projection>\n'),
+        r'c.yaml: projection fisheye, f None: only "frame" with f is read, .*; export the calibration as OpenCV XML'),
     'swapped size': (lambda at: check_size(camera(at, OWN), 16, 12),
         r'for 16x12 pixels, the images have 12x16: its width and height are swapped, as where MATLAB .* rotated; give the cal'),
     'another size': (lambda at: check_size(camera(at, OWN), 480, 640),
@@ -421,7 +431,14 @@ FOLDERS: dict[str, tuple[Callable[[Path], Any], str]] = {
     'KITTI without P0': (lambda at: open_recording(kitti(at / 'f', 'P1: 1\n')).intrinsics,
         r'calib.txt has no P0, the projection of image_0'),
     'KITTI with eleven': (lambda at: open_recording(kitti(at / 'f', 'P0: 1 2\n')).intrinsics,
-                          r'calib.txt, P0: .*; it needs the 12 numbers of a 3x4 projection'),
+                          r'calib.txt, P0: .*; it needs the 12 numbers of the projection of image_0'),
+    'KITTI raw, of another size': (lambda at: open_recording(kitti_raw(at, 'S_00: 9 9\nS_rect_00: 8 8\n')).intrinsics,
+        r'calib_cam_to_cam.txt is of images of .*\(8, 8\).*, those in .*image_00 have .16, 12.: give the calibration of their day'),
+    'KITTI raw, counts': (lambda at: oxts(at, {'1.txt': '49 8 0 0 0 0', '2.txt': '49 8 0 0 0 0'}),
+        r'oxts has 1 stamps and 2 files of data: they must be as many'),
+    'KITTI raw, no oxts': (lambda at: oxts(at, {'1.txt': '49 8 0'}),
+        r'1.txt: it begins with \[49.0, 8.0, 0.0\]: latitude, longitude'),
+    'KITTI raw, a folder': (lambda at: oxts(at, {'1.txt/a': ''}), r'1.txt: it cannot be read: .*directory'),
     'EuRoC without a list': (lambda at: open_recording(file(at / 'mav0' / 'cam0' / 'data' / '1.png', b'').parents[3]),
                              r'cam0/data.csv is missing: it lists the stamp in nanoseconds and the file of each image'),
     'EuRoC, stamp of words': (lambda at: open_recording(euroc(at, 'x,1.png\n')),
@@ -446,6 +463,8 @@ FOLDERS: dict[str, tuple[Callable[[Path], Any], str]] = {
     'one frame': (lambda at: flight.forth_and_back(iter([1]), 5), r'the recording has 1 frames: .*so give one of two at least'),
 }
 POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
+    'several frames': (lambda at: truth(at, '1,0,odom,base,0,0,0,0,0,0,1\n2,0,odom,wheel,0,0,0,0,0,0,1\n'),
+        r'poses.txt, line 2: poses of more frames than odom and base: record a bag of the topic, or keep these'),
     'topic of a folder': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), topic='/x'),
                           r'/f is an image folder: it has no topic /x; name a file with poses \(--truth\)'),
     'other times': (lambda at: poses_at(Trajectory(np.array([9 * 10**9]), np.eye(4)[None], 'poses.txt'), [10**9], 0.1),
@@ -497,6 +516,23 @@ CASES = {f'{table}, {name}': each for table, rows in TABLES.items() for name, ea
 CAUGHT = {  # raises that reach nobody, and why
     'there is no summary': 'the file is read without its summary', 'there are messages in the summary': 'likewise',
     'the summary is not whole': 'likewise', 'rows are missing': 'what stands behind them is read (test_a_page_that_is_gone)'}
+
+
+def kitti_raw(at: Path, calibration: str = '') -> Path:
+    png(at / 'd' / 'drive' / 'image_00' / 'data' / '1.png')
+    file(at / 'd' / 'drive' / 'image_00' / 'timestamps.txt', '2011-09-26 13:02:25.1\n')
+    if calibration:
+        file(at / 'd' / 'calib_cam_to_cam.txt', calibration)
+    return at / 'd' / 'drive'
+
+
+def oxts(at: Path, files: dict[str, str]) -> Any:
+    """The ground truth of one image by these files."""
+    drive = kitti_raw(at)
+    file(drive / 'oxts' / 'timestamps.txt', '2011-09-26 13:02:25.1\n')
+    for name, text in files.items():
+        file(drive / 'oxts' / 'data' / name, text)
+    return load_ground_truth(open_recording(drive), camera_in_body=np.eye(4))
 
 
 def euroc(at: Path, rows: str) -> Path:

@@ -321,7 +321,7 @@ def test_columns_are_read_by_their_names(tmp_path: Path, heading: str, unit: int
         if re.search('seq|^$|linear|v_|^vx', name.strip()):
             return '7'
         if last not in 'wxyz':
-            return '1403636579.763555584' if unit and not re.search('ns|nano', heading) else '1403636579763555584'
+            return '1403636579.763555584' if unit and not re.search('ns|nano|field', heading) else '1403636579763555584'
         return str(pose[('q' if re.search('q|orient', name) else '') + last])
 
     path = tmp_path / 'poses.txt'
@@ -346,7 +346,7 @@ def test_unit_of_time_that_the_column_names_counts(tmp_path: Path, heading: str,
     np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
 
 
-@pytest.mark.parametrize('kind', ['geometry_msgs/msg/PoseArray', 'mocap_msgs/msg/RigidBodies', 'sensor_msgs/msg/NavSatFix'])
+@pytest.mark.parametrize('kind', ['geometry_msgs/msg/PoseArray', 'mocap_msgs/msg/RigidBodies'])
 def test_a_named_topic_of_another_type_is_refused_with_the_types(tmp_path: Path, kind: str) -> None:
     bag = Bag(tmp_path / 'bag')
     bag.add('/gt', kind, (SECOND, bytes(20)))
@@ -388,6 +388,60 @@ def test_matrices_may_stand_after_a_time_and_have_commas(tmp_path: Path, separat
     assert kind_of(path) == 'kitti'
     truth = read_kitti(path, [5])
     assert truth.stamps_ns.tolist() == [1403636579763555584 if time else 5]
+    np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
+
+
+@pytest.mark.parametrize('kind', ['sensor_msgs/msg/NavSatFix', 'geometry_msgs/msg/PointStamped'])
+def test_positions_without_rotations_are_refused_with_what_to_give(tmp_path: Path, kind: str) -> None:
+    bag, notes = Bag(tmp_path / 'bag'), list[str]()
+    bag.add('/gps/fix', kind, (SECOND, bytes(20)))
+    recording = bag.open()
+    with pytest.raises(BagError, match=f'but {kind}: it has positions without rotations, .*: give the Odometry of a fusion'):
+        load_ground_truth(recording, topic='/gps/fix')
+    assert load_ground_truth(recording, on_note=notes.append) is None
+    assert '/gps/fix has positions without rotations' in notes[0]
+
+
+@pytest.mark.parametrize(('start', 'end', 'source'), [
+    ('map', '', '(of map, echoed)'), ('map', ',0.5,0,0', '(of map, echoed)'),
+    ('odom,base_link', ',0.5,0,0', '(of base_link in odom, echoed)')])
+def test_messages_that_are_echoed_as_csv_are_read(tmp_path: Path, start: str, end: str, source: str) -> None:
+    """`ros2 topic echo --csv` of PoseStamped, and of Odometry with its covariances; it names no columns."""
+    path = tmp_path / 'poses.csv'
+    path.write_text(f'1403636579,763555584,{start},1.0,2.0,3.0,0.0,0.0,0.6,0.8{end}\n')
+    truth = read_quaternions(path, kind_of(path))
+    assert truth.stamps_ns.tolist() == [1403636579763555584]
+    np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
+    assert source in truth.source
+
+
+def test_echoed_poses_of_several_frames_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / 'tf.csv'
+    names = ','.join(f'field.transforms0.{name}' for name in (
+        'header.stamp', 'header.frame_id', 'child_frame_id', *(f'transform.translation.{axis}' for axis in 'xyz'),
+        *(f'transform.rotation.{axis}' for axis in 'xyzw')))
+    lines = ['odom,base,1,2,3,0,0,0,1', 'odom,wheel,1,2,3,0,0,0,1']
+    for text in (f'1,0,{lines[0]}\n2,0,{lines[1]}', f'{names}\n10,{lines[0]}\n20,{lines[1]}'):
+        path.write_text(f'{text}\n')
+        with pytest.raises(BagError, match=r'line [23]: poses of more frames than odom and base: record a bag of the topic'):
+            read_quaternions(path, kind_of(path))
+
+
+@pytest.mark.parametrize('names', ['%time,field.header.seq,field.header.stamp', '%time,field.header.seq,field.header.none'])
+def test_times_of_rostopic_are_nanoseconds_also_of_a_simulation(tmp_path: Path, names: str) -> None:
+    path = tmp_path / 'poses.csv'
+    values = [*(f'position.{axis}' for axis in 'xyz'), *(f'orientation.{axis}' for axis in 'xyzw')]
+    pose = ','.join(f'field.pose.{value}' for value in values)
+    path.write_text(f'{names},{pose}\n175447000001,5,175447000001,1,2,3,0,0,0,1\n')
+    assert read_quaternions(path, kind_of(path)).stamps_ns.tolist() == [175447000001]
+
+
+def test_recording_of_airsim_has_milliseconds_and_w_first(tmp_path: Path) -> None:
+    path = tmp_path / 'airsim_rec.txt'
+    path.write_text('VehicleName\tTimeStamp\tPOS_X\tPOS_Y\tPOS_Z\tQ_W\tQ_X\tQ_Y\tQ_Z\tImageFile\n'
+                    'Drone\t1532556128437\t1\t2\t3\t0.8\t0\t0\t0.6\timg_0_1532556128437.png\n')
+    truth = read_quaternions(path, kind_of(path))
+    assert truth.stamps_ns.tolist() == [1532556128437 * 10**6]
     np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
 
 

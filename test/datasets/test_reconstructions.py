@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import struct
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +51,34 @@ def test_colmap_poses_get_the_stamps_of_the_named_images(tmp_path: Path, points:
     assert truth.stamps_ns.tolist() == [SECOND + number * SECOND // 10 for number in range(COUNT)]
     np.testing.assert_allclose(truth.poses, POSES, atol=1e-12)
     assert '(COLMAP, by the names of 4 images, in its own unit of length)' in truth.source
+
+
+def test_colmaps_binary_has_the_poses_of_its_text(tmp_path: Path) -> None:
+    images = b''
+    for number in reversed(range(COUNT)):
+        inverse = np.linalg.inv(POSES[number])
+        x, y, z, w = quaternions_from_rotations(inverse[None, :3, :3])[0]
+        images += struct.pack('<I7dI', number + 1, w, x, y, z, *inverse[:3, 3], 1) + f'cam 0/{number}.jpg\0'.encode()
+        images += struct.pack('<Q', number) + number * struct.pack('<ddq', 1.5, 2.5, -1)
+    file = tmp_path / 'images.bin'
+    file.write_bytes(struct.pack('<Q', COUNT) + images)
+    truth = load_ground_truth(open_recording(recorded(tmp_path / 'in')), file=file)
+    assert truth is not None
+    np.testing.assert_allclose(truth.poses, POSES, atol=1e-12)
+    file.write_bytes(struct.pack('<Q', COUNT) + images[:-1])
+    with pytest.raises(BagError, match=r'cannot read .*images\.bin'):
+        load_ground_truth(open_recording(recorded(tmp_path / 'in2')), file=file)
+
+
+def test_record3d_has_opengl_axes_and_numbers_of_frames(tmp_path: Path) -> None:
+    opengl = POSES @ np.diag([1.0, -1, -1, 1])
+    rows = [[*q, *pose[:3, 3]] for q, pose in zip(quaternions_from_rotations(opengl[:, :3, :3]).tolist(), opengl, strict=True)]
+    file = tmp_path / 'metadata.json'
+    file.write_text(json.dumps({'h': 72, 'w': 96, 'K': [80, 0, 0, 0, 80, 0, 48, 36, 1], 'fps': 60, 'poses': rows}))
+    truth = load_ground_truth(open_recording(recorded(tmp_path / 'in')), file=file)
+    assert truth is not None
+    np.testing.assert_allclose(truth.poses, POSES, atol=1e-12)
+    assert 'Record3D, by the names of 4 images' in truth.source
 
 
 @pytest.mark.parametrize('ending', ['.png', ''])

@@ -16,7 +16,7 @@ from lightglue_trt_eval.cli.make_mask import main
 from lightglue_trt_ros.core.masks import load_mask
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
-from lightglue_trt_ros.datasets.image_folders import FolderRecording
+from lightglue_trt_ros.datasets.folder_recordings import FolderRecording
 
 HEIGHT, WIDTH, COUNT = 120, 160, 40
 

@@ -1,0 +1,167 @@
+"""Calibrations that tools write in a text of their own, neither YAML nor JSON, in the words that `calibration_forms` reads.
+
+COLMAP's cameras.txt and cameras.bin, ZED's SN12345678.conf, the output of `rs-enumerate-devices -c`, ROS's ost.txt, Metashape's
+XML.
+"""
+
+from __future__ import annotations
+
+import configparser
+import re
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+import cv2
+import numpy as np
+
+_NUMBER = r'[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?'
+_COLMAP = re.compile(rf'\s*(\d+)\s+([A-Z_]+)\s+(\d+)\s+(\d+)((?:\s+{_NUMBER}){{3,}})\s*')
+_COLMAP_MODELS = {  # what the lens is called, and how many focal lengths and coefficients there are, in OpenCV's order
+    'SIMPLE_PINHOLE': ('none', 1, 0), 'PINHOLE': ('none', 2, 0), 'SIMPLE_RADIAL': ('radtan', 1, 1), 'RADIAL': ('radtan', 1, 2),
+    'OPENCV': ('radtan', 2, 4), 'FULL_OPENCV': ('rational_polynomial', 2, 8), 'OPENCV_FISHEYE': ('equidistant', 2, 4),
+    'SIMPLE_RADIAL_FISHEYE': ('equidistant', 1, 1), 'RADIAL_FISHEYE': ('equidistant', 1, 2)}
+_COLMAP_NUMBERS = (('SIMPLE_PINHOLE', 3), ('PINHOLE', 4), ('SIMPLE_RADIAL', 4), ('RADIAL', 5), ('OPENCV', 8), ('OPENCV_FISHEYE', 8),
+                   ('FULL_OPENCV', 12), ('FOV', 5), ('SIMPLE_RADIAL_FISHEYE', 4), ('RADIAL_FISHEYE', 5),
+                   ('THIN_PRISM_FISHEYE', 12))  # in cameras.bin, by their numbers, with the count of their parameters
+_ZED_SIZES = {'4K': (3840, 2160), 'QHDPLUS': (3200, 1800), '2K': (2208, 1242), 'FHD1200': (1920, 1200), 'FHD': (1920, 1080),
+              'HD': (1280, 720), 'SVGA': (960, 600), 'VGA': (672, 376)}  # of one camera, by its sections' names
+_ZED_LENS = ('k1', 'k2', 'p1', 'p2', 'k3', 'k4', 'k5', 'k6')
+_ZED_REMARK = "of raw images: those of ZED's SDK and ROS driver mostly are rectified, and have the calibration of their CameraInfo"
+_OST = re.compile(r'^(width|height|camera matrix|distortion|projection)\s*\n((?:\s*' + _NUMBER + r'\s)+)', re.MULTILINE)
+_OST_KEYS = {'width': 'image_width', 'height': 'image_height', 'camera matrix': 'camera_matrix',
+             'distortion': 'distortion_coefficients', 'projection': 'projection_matrix'}
+_REALSENSE = re.compile(r'^\s*Intrinsic of "(.+?)"(.*?)(?=^\s*(?:Intrinsic|Extrinsic|Motion|Device)|\Z)', re.MULTILINE | re.DOTALL)
+
+
+class BySize(list[dict[str, Any]]):
+    """What counts for a camera, for each size of its images."""
+
+    def __init__(self, entries: list[dict[str, Any]], remark: str = '') -> None:
+        super().__init__(entries)
+        self.remark = remark  # for people
+
+
+def of_text(text: str) -> dict[str, Any]:
+    """The cameras of such a text by name, or the keys of its only one; empty for another text. Raises ValueError."""
+    if re.search(r'^\[(LEFT|RIGHT)_CAM_', text, re.MULTILINE):
+        return dict(_of_zed(text))
+    if re.search(r'^\s*Intrinsic of "', text, re.MULTILINE):
+        return dict(_of_realsense(text))
+    if re.search(r'^\[image\]', text, re.MULTILINE):
+        return _of_ost(text)
+    return _of_metashape(text) if '<projection>' in text else of_colmap(text)
+
+
+def of_colmap(text: str) -> dict[str, Any]:
+    """The cameras of COLMAP's cameras.txt by their ids, with Kalibr's keys; empty for another text.
+
+    COLMAP counts pixels from the corner of the first one, OpenCV from its centre.
+    """
+    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith('#')]
+    found = list(filter(None, map(_COLMAP.fullmatch, lines)))
+    cameras = {}
+    for number, model, width, height, parameters in (match.groups() for match in found if len(found) == len(lines)):
+        lens, focals, count = _COLMAP_MODELS.get(model, ('', 2, 0))
+        numbers = [float(each) for each in parameters.split()]
+        if len(numbers) < focals + 2 or (lens and len(numbers) != focals + 2 + count):
+            return {}
+        cx, cy = (value - 0.5 for value in numbers[focals:focals + 2])
+        d = numbers[focals + 2:]
+        cameras[f'cam{number}'] = {
+            'camera_model': 'pinhole' if lens else model, 'resolution': [int(width), int(height)],
+            'intrinsics': [numbers[0], numbers[focals - 1], cx, cy], 'distortion_model': lens,
+            'distortion_coeffs': d + [0.0] * (4 - len(d)) if d else []}
+    return cameras
+
+
+def of_colmap_binary(data: bytes) -> dict[str, Any]:
+    """As `of_colmap`, of cameras.bin."""
+    lines, at = [], 8
+    try:
+        for _ in range(struct.unpack_from('<Q', data)[0]):
+            number, model, width, height = struct.unpack_from('<iiQQ', data, at)
+            name, count = _COLMAP_NUMBERS[model]
+            values = struct.unpack_from(f'<{count}d', data, at + 24)
+            lines.append(' '.join(map(str, (number, name, width, height, *values))))
+            at += 24 + 8 * count
+    except (struct.error, IndexError):
+        return {}
+    return of_colmap('\n'.join(lines)) if at == len(data) else {}
+
+
+def _of_zed(text: str) -> dict[str, BySize]:
+    """cam0 is the left camera, cam1 the right one."""
+    file = configparser.ConfigParser(strict=False, interpolation=None)
+    try:
+        file.read_string(text)
+    except configparser.Error as error:
+        raise ValueError(f'no calibration of a ZED ({" ".join(str(error).split())}): download it anew') from None
+    sections = {name.upper().replace('RESOLUTION_', ''): dict(file[name]) for name in file.sections()}
+    cameras = {}
+    for number, side in enumerate(('LEFT', 'RIGHT')):
+        entries = [{**_zed_camera(camera, sections.get(f'{side}_DISTO', camera)), 'resolution': list(size),
+                    **(_zed_pose(sections.get('STEREO', {}), mode.lower()) if number else {})}
+                   for mode, size in _ZED_SIZES.items() if (camera := sections.get(f'{side}_CAM_{mode}')) is not None]
+        if entries:
+            cameras[f'cam{number}'] = BySize(entries, _ZED_REMARK)
+    return cameras
+
+
+def _zed_camera(camera: Mapping[str, str], lens: Mapping[str, str]) -> dict[str, Any]:
+    """K, and the coefficients of `lens`: of four radial ones alone, as Stereolabs writes fisheyes, these are equidistant."""
+    if missing := [name for name in ('fx', 'fy', 'cx', 'cy') if name not in camera]:
+        raise ValueError(f'a camera without {missing[0]}: download the calibration anew')
+    d = {name: float(lens[name]) for name in lens if name not in ('fx', 'fy', 'cx', 'cy')}
+    is_fisheye = bool(d.get('k4')) and not any(d.get(name) for name in ('p1', 'p2', 'k5', 'k6'))
+    return {'camera_matrix': [camera['fx'], 0, camera['cx'], 0, camera['fy'], camera['cy'], 0, 0, 1],
+            **({'distortion_model': 'equidistant'} if is_fisheye else {}), **d}
+
+
+def _zed_pose(stereo: Mapping[str, str], mode: str) -> dict[str, Any]:
+    """T_cn_cnm1 of the right camera: R and T of cv2.stereoCalibrate, T in millimetres, its -x as Baseline. Empty without them."""
+    if not all(name in stereo for name in ('baseline', f'rx_{mode}', f'cv_{mode}', f'rz_{mode}')):
+        return {}
+    rotation = cv2.Rodrigues(np.array([float(stereo[f'{name}_{mode}']) for name in ('rx', 'cv', 'rz')]))[0]
+    y, z = (float(stereo.get(f'{name}_{mode}', stereo.get(name, '0'))) for name in ('ty', 'tz'))
+    translation = np.array([[-float(stereo['baseline'])], [y], [z]]) / 1000
+    return {'T_cn_cnm1': np.hstack([rotation, translation]).tolist()}
+
+
+def _of_realsense(text: str) -> dict[str, BySize]:
+    """By the streams' names: color, depth, infrared_1 ..."""
+    cameras: dict[str, BySize] = {}
+    for name, block in _REALSENSE.findall(text):
+        values = {key.lower(): value.strip() for key, value in re.findall(r'^\s*([A-Za-z]+):(.*)$', block, re.MULTILINE)}
+        camera = {'resolution': [int(values.pop('width', 0)), int(values.pop('height', 0))], 'model': values.pop('distortion', ''),
+                  'coeffs': values.pop('coeffs', '').split(), **values}
+        entries = cameras.setdefault(re.sub(r'\W+', '_', name.lower()), BySize([]))
+        if camera not in entries:
+            entries.append(camera)
+    return cameras
+
+
+def _of_ost(text: str) -> dict[str, Any]:
+    """What camera_calibration prints and writes as ost.txt; of a pair left and right."""
+    cameras = {}
+    for block in re.split(r'^\[image\]', text, flags=re.MULTILINE)[1:]:
+        name = next(iter(re.findall(r'^\[(?:.*/)?(.+?)\]', block, re.MULTILINE)), 'camera')
+        found = {_OST_KEYS[key]: [float(each) for each in values.split()] for key, values in _OST.findall(block)}
+        cameras[name] = {key: values[0] if key.startswith('image') else values for key, values in found.items()}
+    return cameras if len(cameras) > 1 else next(iter(cameras.values()))
+
+
+def _of_metashape(text: str) -> dict[str, Any]:
+    """A frame camera (Metashape's manual, appendix D): cx and cy from the middle of the image, p1 and p2 in the other order.
+
+    Pixels are counted from the corner of the first one. k4 is a coefficient that OpenCV does not have.
+    """
+    values = dict(re.findall(r'<(\w+)>\s*([^<>]*?)\s*</\1>', text))
+    if values.get('projection') != 'frame' or 'f' not in values:
+        raise ValueError(f'projection {values.get("projection")}, f {values.get("f")}: only "frame" with f is read, of Metashape '
+                         'and of PhotoScan since 1.3; export the calibration as OpenCV XML')
+    number = {name: float(values.get(name) or 0) for name in ('width', 'height', 'f', 'b1', 'cx', 'cy', 'p1', 'p2')}
+    return {'width': values.get('width'), 'height': values.get('height'), 'fx': number['f'] + number['b1'], 'fy': number['f'],
+            'cx': number['width'] / 2 + number['cx'] - 0.5, 'cy': number['height'] / 2 + number['cy'] - 0.5,
+            'p1': number['p2'], 'p2': number['p1'], 'skew_b2': values.get('b2', 0), 'radial_k4': values.get('k4', 0),
+            **{name: values.get(name, 0) for name in ('k1', 'k2', 'k3', 'p3', 'p4')}}
