@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -18,18 +19,33 @@ _COLMAP_MODELS = {  # what the lens is called, and how many focal lengths and co
 _BASALT = {'pinhole': 'none', 'kb4': 'equidistant', 'pinhole-radtan8': 'rational_polynomial'}
 _OPENCV_PAIRS = (('K{}', 'D{}'), ('M{}', 'D{}'), ('cameraMatrix{}', 'distCoeffs{}'), ('camera_matrix_{}', 'dist_coeffs_{}'),
                  ('mtx{}', 'dist{}'))
+_NERFSTUDIO = ('camera_model', 'w', 'h', 'fl_x', 'fl_y', 'cx', 'cy', 'k1', 'k2', 'k3', 'k4', 'p1', 'p2', 'is_fisheye')
 _RECTIFYING = ('R', 'T', 'E', 'F', 'R1', 'R2', 'P1', 'P2', 'Q')  # of stereoCalibrate and stereoRectify
+_DSO = {'pinhole': 'none', 'radtan': 'radtan', 'equidistant': 'equidistant', 'kannalabrandt': 'equidistant', 'fov': '',
+        'atan': ''}  # what the lens is called, '': it is not read
 _OKVIS = {'radialtangential': 'radtan', 'radialtangential8': 'rational_polynomial'}
 
 
 def as_chain(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Cameras cam0, cam1 ... with Kalibr's keys; `values` themselves where no tool is known that writes such."""
     try:
+        values = _of_frames(values)
         key = next((key for key in _TOOLS if values.get(key)), None)
         cameras = _of_opencv(values) if key is None else _TOOLS[key](values[key])
         return {f'cam{number}': camera for number, camera in cameras.items()} or values
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return values  # another tool's file
+
+
+def _of_frames(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of a transforms.json whose frames have intrinsics, these, as cam0 ... where they differ; `values` themselves of others."""
+    frames = [frame for frame in values.get('frames') or [] if 'fl_x' in frame]
+    if 'fl_x' in values or not frames:
+        return values
+    common = {name: value for name, value in values.items() if name != 'frames'}
+    cameras = [{**common, **{name: frame[name] for name in _NERFSTUDIO if name in frame}} for frame in frames]
+    different = [camera for number, camera in enumerate(cameras) if camera not in cameras[:number]]
+    return different[0] if len(different) == 1 else {f'cam{number}': each for number, each in enumerate(different)}
 
 
 def _of_opencv(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
@@ -68,6 +84,36 @@ def of_colmap(text: str) -> dict[str, Any]:
             'intrinsics': [numbers[0], numbers[focals - 1], cx, cy], 'distortion_model': lens,
             'distortion_coeffs': d + [0.0] * (4 - len(d)) if d else []}
     return cameras
+
+
+def of_numbers(text: str) -> dict[str, Any]:
+    """K of a text of numbers, with or without the name of a lens before them; empty for another text.
+
+    That is a 3x3, 3x4 or 4x4 matrix, as ScanNet and many scripts have it, or the line of DSO and 4Seasons, lens fx fy cx cy and
+    coefficients, with a line width height after it.
+    """
+    lines = [line.replace(',', ' ').split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith('#')]
+    lens, lines = (lines[0][0], [lines[0][1:], *lines[1:]]) if len(lines) > 1 and lines[0][0].lower() in _DSO else ('', lines)
+    with suppress(ValueError):
+        if lens:
+            width, height = map(int, lines[1])
+            numbers = [float(word) for word in lines[0]]
+            return _of_dso(_DSO[lens.lower()], numbers, [width, height]) if len(numbers) >= 4 else {}
+        values = np.array([float(word) for line in lines for word in line])
+        k = values.reshape({9: (3, 3), 16: (4, 4)}.get(len(values), (3, 4)))[:3, :3]
+        if (k[2] == [0, 0, 1]).all() and not k[1, 0] and min(k[0, 0], k[1, 1]) > 1:
+            return {'camera_matrix': k.ravel().tolist()}
+    return {}
+
+
+def _of_dso(lens: str, values: list[float], size: list[int]) -> dict[str, Any]:
+    """With Kalibr's keys. DSO's relative numbers are of the width and the height."""
+    focals, d = values[:4], values[4:]
+    if max(focals) < 10:
+        fx, fy, cx, cy = (value * side for value, side in zip(focals, size * 2, strict=True))
+        focals = [fx, fy, cx - 0.5, cy - 0.5]
+    return {'cam0': {'camera_model': 'pinhole' if lens else 'fov', 'resolution': size, 'intrinsics': focals,
+                     'distortion_model': lens, 'distortion_coeffs': d if lens != 'none' or any(d) else []}}
 
 
 def _maplab(entries: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:

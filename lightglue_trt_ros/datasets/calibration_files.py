@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -19,12 +19,13 @@ from ..core.cameras import Intrinsics
 from ..core.types import Float64
 from ..utils.errors import BagError
 from ..utils.files import text_of
-from .calibration_exports import of_colmap
+from .calibration_exports import of_colmap, of_numbers
 from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, check_finite, described, sized
 
 FORMS = ("this package's calib.yaml, into which you can copy the numbers of other files (width, height, fx, fy, cx, cy, k1, k2, "
          "p1, p2, k3), ROS's camera_calibration and CameraInfo, OpenCV's, EuRoC's sensor.yaml, Kalibr's camchain.yaml, "
          "VINS-Fusion's, ORB-SLAM's, Basalt's, COLMAP's cameras.txt and others of docs/evaluation.md")
+MOST_NAMED = 8  # of a file's cameras in a message: COLMAP may have one for each image
 _OPENCV = re.compile(r'\A%YAML:.*|!!opencv-(nd-)?matrix')  # not YAML, but in OpenCV's files
 _NO_SPACE = re.compile(r'^([ \t]*[\w.]+):(?=[^\s:])', re.MULTILINE)  # after a key: OpenCV reads that, and ORB-SLAM's files have it
 
@@ -143,11 +144,15 @@ def _chosen(path: Path, size: Callable[[], tuple[int, int]] | None = None) -> _C
     if name and list(cameras) == ['']:
         raise BagError(f'{file} describes one camera without a name: leave out :{name}')
     if name and name not in cameras:
-        raise BagError(f'{file} has no camera {name}: it has {", ".join(cameras)}')
+        raise BagError(f'{file} has no camera {name}: it has {_few(cameras)}')
     if not name and len(cameras) > 1:
-        raise BagError(f'{file} describes the cameras {", ".join(cameras)}: choose one, as {file}:{next(iter(cameras))}')
+        raise BagError(f'{file} describes the cameras {_few(cameras)}: choose one, as {file}:{next(iter(cameras))}')
     name = name or next(iter(cameras))
     return _Choice(file, name, cameras[name], 'which has no size: that of the images is taken' if len(values) > len(said) else '')
+
+
+def _few(names: Collection[str]) -> str:
+    return ', '.join(list(names)[:MOST_NAMED]) + f' … ({len(names)} in all)' * (len(names) > MOST_NAMED)
 
 
 def _cameras(file: Path) -> dict[str, DescribedCamera]:
@@ -193,7 +198,7 @@ def _mapping(path: Path) -> dict[str, Any]:
         else:  # tabs stand in JSON and before comments, and PyYAML refuses them
             documents = [each for each in yaml.safe_load_all(_NO_SPACE.sub(r'\1: ', _OPENCV.sub('', text.expandtabs())))
                          if each is not None]  # `ros2 topic echo` ends each message with ---
-            calib = of_colmap(text) or (documents[0] if documents else None)
+            calib = of_colmap(text) or of_numbers(text) or (documents[0] if documents else None)
             if len(documents) > 1 and not all(_same_but_header(calib, each) for each in documents[1:]):
                 raise BagError(f'{path} holds {len(documents)} documents (---) that differ: keep one')
     except OSError as error:

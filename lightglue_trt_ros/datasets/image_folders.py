@@ -36,7 +36,7 @@ from .sequence import (
 )
 
 SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.webp')
-GROUND_TRUTH = ('state_groundtruth_estimate0', 'mocap0')  # of EuRoC and of TUM-VI
+GROUND_TRUTH = ('state_groundtruth_estimate0', 'mocap0', 'vicon0')  # of EuRoC, of TUM-VI, and EuRoC's tracker
 TUM_PER_METRE = 5000  # of a depth image: https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats
 _STAMP = re.compile(r'([0-9]+|.*[0-9]{9,})(\.[0-9]+\.\w+)')  # a file named by its stamp in seconds, also behind a word
 
@@ -291,8 +291,8 @@ class KittiFolder(FolderRecording):
 
 
 class EurocFolder(FolderRecording):
-    """data.csv, data/ and sensor.yaml of mav0/cam0, with mav0/state_groundtruth_estimate0 or mav0/mocap0: a sequence
-    of EuRoC or TUM-VI. Without data.csv the names of the images are their stamps.
+    """data.csv, data/ and sensor.yaml of mav0/cam0, with mav0/state_groundtruth_estimate0, mav0/mocap0 or
+    mav0/vicon0: a sequence of EuRoC or TUM-VI. Without data.csv the names of the images are their stamps.
 
     mav0/cam1 has the right images; T_BS in both sensor.yaml gives the pose between the cameras.
     """
@@ -409,6 +409,10 @@ def _files_in(folder: Path) -> list[Path]:
 def _images_in(folder: Path, stamps: str) -> list[Path]:
     files = _files_in(folder)
     if not files:
+        if inner := sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not is_hidden(entry.name)):
+            listing = ', '.join(inner[:4]) + ', …' * (len(inner) > 4)
+            raise BagError(f'{folder} holds no image, and the folders {listing}: a recording is of one camera; copy the images of '
+                           f'one of these as {folder.name}/ into a new folder')
         names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not is_hidden(entry.name))
         raise BagError(f'{folder} holds no image ({_in_words(names)}): an image folder has {folder.name}/*.png '
                        f'(or {", ".join(SUFFIXES[1:])}) and {stamps}')
