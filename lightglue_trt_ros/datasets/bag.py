@@ -497,19 +497,40 @@ def _bag_without_metadata(path: Path) -> Path:
 
 def _advice(path: Path, names: list[str]) -> str:
     """What to do with a folder that has these names and is no recording; empty: nothing is known."""
-    whole = next((place for place in path.absolute().parents[:3] if has_layout(place)), None)
+    whole = next((place for place in path.absolute().parents[:3] if has_layout(place) and not _lacks_images(place)), None)
     if whole is not None:
         return f'. Name {whole}'
+    if recordings := list(filter(_is_recording, _inner_folders(path))):
+        recordings = [each for each in recordings if each.parent not in recordings]
+        return f'. It has a recording in {_listing(path, recordings)}: name one, as {recordings[0]}'
     videos = [name for name in names if name.lower().endswith(VIDEOS)]
     if videos:
         return f'. Of a video {VIDEO_ADVICE.format(file=path / videos[0])}'
     if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
-        return f'. Move the images into images/, and {STAMPS_ADVICE}'
-    inner = [folder for pattern in ('*', '*/*') for folder in sorted(path.glob(pattern)) if _holds_images(folder)]
-    if inner:
-        listing = ', '.join(str(folder.relative_to(path)) for folder in inner[:4]) + ', …' * (len(inner) > 4)
-        return f'. It has images in {listing}: copy one of these as images/ into a new folder, and {STAMPS_ADVICE}'
+        depth = ', those of depth into depth/' * any('depth' in name.lower() for name in names)
+        return f'. Move the images into images/{depth}, and {STAMPS_ADVICE}'
+    if inner := list(filter(_holds_images, _inner_folders(path))):
+        return f'. It has images in {_listing(path, inner)}: copy one of these as images/ into a new folder, and {STAMPS_ADVICE}'
     return ''
+
+
+def _inner_folders(path: Path) -> list[Path]:
+    return [folder for pattern in ('*', '*/*') for folder in sorted(path.glob(pattern)) if folder.is_dir()]
+
+
+def _listing(path: Path, inner: list[Path]) -> str:
+    return ', '.join(str(folder.relative_to(path)) for folder in inner[:4]) + ', …' * (len(inner) > 4)
+
+
+def _is_recording(folder: Path) -> bool:
+    with suppress(BagError, OSError):
+        return not is_hidden(folder.name) and open_folder(folder) is not None
+    return False
+
+
+def _lacks_images(place: Path) -> bool:
+    """Whether a folder has images/ without an image, as one of folders of images."""
+    return (place / 'images').is_dir() and not _holds_images(place / 'images')
 
 
 def _holds_images(folder: Path) -> bool:

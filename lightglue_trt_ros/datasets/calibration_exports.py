@@ -12,6 +12,7 @@ from .poses import poses_from
 _BASALT = {'pinhole': 'none', 'kb4': 'equidistant', 'pinhole-radtan8': 'rational_polynomial'}
 _OPENCV_PAIRS = (('K{}', 'D{}'), ('M{}', 'D{}'), ('cameraMatrix{}', 'distCoeffs{}'), ('camera_matrix_{}', 'dist_coeffs_{}'),
                  ('mtx{}', 'dist{}'))
+_NERFSTUDIO = ('camera_model', 'w', 'h', 'fl_x', 'fl_y', 'cx', 'cy', 'k1', 'k2', 'k3', 'k4', 'p1', 'p2', 'is_fisheye')
 _RECTIFYING = ('R', 'T', 'E', 'F', 'R1', 'R2', 'P1', 'P2', 'Q')  # of stereoCalibrate and stereoRectify
 _OKVIS = {'radialtangential': 'radtan', 'radialtangential8': 'rational_polynomial'}
 
@@ -19,6 +20,7 @@ _OKVIS = {'radialtangential': 'radtan', 'radialtangential8': 'rational_polynomia
 def as_chain(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Cameras cam0, cam1 ... with Kalibr's keys; `values` themselves where no tool is known that writes such."""
     try:
+        values = _of_frames(values)
         key = next((key for key in _TOOLS if values.get(key)), None)
         cameras = _TOOLS[key](values[key]) if key is not None else _of_matlab(values) or _of_opencv(values)
         return {f'cam{number}': camera for number, camera in cameras.items()} or values
@@ -34,6 +36,17 @@ def _of_matlab(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     (height, width), (k1, k2, *k3) = values['ImageSize'], values['RadialDistortion']
     return {0: {'resolution': [width, height], 'intrinsics': [k[0, 0], k[1, 1], k[0, 2] - 1, k[1, 2] - 1], 'skew': float(k[0, 1]),
                 'distortion_model': 'radtan', 'distortion_coeffs': [k1, k2, *values['TangentialDistortion'], *k3]}}
+
+
+def _of_frames(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of a transforms.json whose frames have intrinsics, these, as cam0 ... where they differ; `values` themselves of others."""
+    frames = [frame for frame in values.get('frames') or [] if 'fl_x' in frame]
+    if 'fl_x' in values or not frames:
+        return values
+    common = {name: value for name, value in values.items() if name != 'frames'}
+    cameras = [{**common, **{name: frame[name] for name in _NERFSTUDIO if name in frame}} for frame in frames]
+    different = [camera for number, camera in enumerate(cameras) if camera not in cameras[:number]]
+    return different[0] if len(different) == 1 else {f'cam{number}': each for number, each in enumerate(different)}
 
 
 def _of_opencv(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:

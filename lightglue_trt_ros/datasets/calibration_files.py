@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -25,6 +25,7 @@ from .calibration_texts import of_colmap_binary, of_text
 FORMS = ("this package's calib.yaml, into which you can copy the numbers of other files (width, height, fx, fy, cx, cy, k1, k2, "
          "p1, p2, k3), ROS's camera_calibration and CameraInfo, OpenCV's, EuRoC's sensor.yaml, Kalibr's camchain.yaml, "
          "VINS-Fusion's, ORB-SLAM's, COLMAP's, ZED's, rs-enumerate-devices -c and others of docs/evaluation.md")
+MOST_NAMED = 8  # of a file's cameras in a message: COLMAP may have one for each image
 _OPENCV = re.compile(r'\A%YAML:.*|!!opencv-(nd-)?matrix')  # not YAML, but in OpenCV's files
 _NO_SPACE = re.compile(r'^([ \t]*[\w.]+):(?=[^\s:])', re.MULTILINE)  # after a key: OpenCV reads that, and ORB-SLAM's files have it
 _MATLAB = 'writelines(jsonencode(toStruct(cameraParams)), "calib.json")'
@@ -141,10 +142,14 @@ def _chosen(path: Path, size: Callable[[], tuple[int, int]] | None = None) -> _C
     if name and list(cameras) == ['']:
         raise BagError(f'{file} describes one camera without a name: leave out :{name}')
     if name and name not in cameras:
-        raise BagError(f'{file} has no camera {name}: it has {", ".join(cameras)}')
+        raise BagError(f'{file} has no camera {name}: it has {_few(cameras)}')
     if not name and len(cameras) > 1:
-        raise BagError(f'{file} describes the cameras {", ".join(cameras)}: choose one, as {file}:{next(iter(cameras))}')
+        raise BagError(f'{file} describes the cameras {_few(cameras)}: choose one, as {file}:{next(iter(cameras))}')
     return cameras[name or next(iter(cameras))]
+
+
+def _few(names: Collection[str]) -> str:
+    return ', '.join(list(names)[:MOST_NAMED]) + f' … ({len(names)} in all)' * (len(names) > MOST_NAMED)
 
 
 def _choices(file: Path, size: Callable[[], tuple[int, int]] | None) -> dict[str, _Choice]:

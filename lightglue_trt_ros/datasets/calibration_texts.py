@@ -1,7 +1,7 @@
 """Calibrations that tools write in a text of their own, neither YAML nor JSON, in the words that `calibration_forms` reads.
 
 COLMAP's cameras.txt and cameras.bin, ZED's SN12345678.conf, the output of `rs-enumerate-devices -c`, ROS's ost.txt, Metashape's
-XML.
+XML, DSO's camera.txt, and matrices K.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import configparser
 import re
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import cv2
@@ -31,6 +32,8 @@ _ZED_REMARK = "of raw images: those of ZED's SDK and ROS driver mostly are recti
 _OST = re.compile(r'^(width|height|camera matrix|distortion|projection)\s*\n((?:\s*' + _NUMBER + r'\s)+)', re.MULTILINE)
 _OST_KEYS = {'width': 'image_width', 'height': 'image_height', 'camera matrix': 'camera_matrix',
              'distortion': 'distortion_coefficients', 'projection': 'projection_matrix'}
+_DSO = {'pinhole': 'none', 'radtan': 'radtan', 'equidistant': 'equidistant', 'kannalabrandt': 'equidistant', 'fov': '',
+        'atan': ''}  # what the lens is called, '': it is not read
 _REALSENSE = re.compile(r'^\s*Intrinsic of "(.+?)"(.*?)(?=^\s*(?:Intrinsic|Extrinsic|Motion|Device)|\Z)', re.MULTILINE | re.DOTALL)
 
 
@@ -50,7 +53,7 @@ def of_text(text: str) -> dict[str, Any]:
         return dict(_of_realsense(text))
     if re.search(r'^\[image\]', text, re.MULTILINE):
         return _of_ost(text)
-    return _of_metashape(text) if '<projection>' in text else of_colmap(text)
+    return _of_metashape(text) if '<projection>' in text else of_colmap(text) or _of_numbers(text)
 
 
 def of_colmap(text: str) -> dict[str, Any]:
@@ -165,3 +168,33 @@ def _of_metashape(text: str) -> dict[str, Any]:
             'cx': number['width'] / 2 + number['cx'] - 0.5, 'cy': number['height'] / 2 + number['cy'] - 0.5,
             'p1': number['p2'], 'p2': number['p1'], 'skew_b2': values.get('b2', 0), 'radial_k4': values.get('k4', 0),
             **{name: values.get(name, 0) for name in ('k1', 'k2', 'k3', 'p3', 'p4')}}
+
+
+def _of_numbers(text: str) -> dict[str, Any]:
+    """K of a text of numbers, with or without the name of a lens before them; empty for another text.
+
+    That is a 3x3, 3x4 or 4x4 matrix, as ScanNet and many scripts have it, or the line of DSO and 4Seasons, lens fx fy cx cy and
+    coefficients, with a line width height after it.
+    """
+    lines = [line.replace(',', ' ').split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith('#')]
+    lens, lines = (lines[0][0], [lines[0][1:], *lines[1:]]) if len(lines) > 1 and lines[0][0].lower() in _DSO else ('', lines)
+    with suppress(ValueError):
+        if lens:
+            width, height = map(int, lines[1])
+            numbers = [float(word) for word in lines[0]]
+            return _of_dso(_DSO[lens.lower()], numbers, [width, height]) if len(numbers) >= 4 else {}
+        values = np.array([float(word) for line in lines for word in line])
+        k = values.reshape({9: (3, 3), 16: (4, 4)}.get(len(values), (3, 4)))[:3, :3]
+        if (k[2] == [0, 0, 1]).all() and not k[1, 0] and min(k[0, 0], k[1, 1]) > 1:
+            return {'camera_matrix': k.ravel().tolist()}
+    return {}
+
+
+def _of_dso(lens: str, values: list[float], size: list[int]) -> dict[str, Any]:
+    """With Kalibr's keys. DSO's relative numbers are of the width and the height."""
+    focals, d = values[:4], values[4:]
+    if max(focals) < 10:
+        fx, fy, cx, cy = (value * side for value, side in zip(focals, size * 2, strict=True))
+        focals = [fx, fy, cx - 0.5, cy - 0.5]
+    return {'cam0': {'camera_model': 'pinhole' if lens else 'fov', 'resolution': size, 'intrinsics': focals,
+                     'distortion_model': lens, 'distortion_coeffs': d if lens != 'none' or any(d) else []}}

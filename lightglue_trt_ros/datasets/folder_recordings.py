@@ -156,6 +156,10 @@ def files_in(folder: Path) -> list[Path]:
 def images_in(folder: Path, stamps: str) -> list[Path]:
     files = files_in(folder)
     if not files:
+        if inner := sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not is_hidden(entry.name)):
+            listing = ', '.join(inner[:4]) + ', …' * (len(inner) > 4)
+            raise BagError(f'{folder} holds no image, and the folders {listing}: a recording is of one camera; copy the images of '
+                           f'one of these as {folder.name}/ into a new folder')
         names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not is_hidden(entry.name))
         raise BagError(f'{folder} holds no image ({_in_words(names)}): an image folder has {folder.name}/*.png '
                        f'(or {", ".join(SUFFIXES[1:])}) and {stamps}')

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ..core.timing import usual_period
 from ..core.types import Float64
@@ -31,6 +31,7 @@ _POSITIONS = ('geometry_msgs/msg/PointStamped', 'sensor_msgs/msg/NavSatFix')  # 
 _NOT_READ = (PATH, 'geometry_msgs/msg/PoseArray', *_POSITIONS)
 _FUSE = 'has positions without rotations, and pose errors need both: give the Odometry of a fusion with an IMU (robot_localization)'
 GAP_PERIODS, GAP_LIMITS = 3, 10  # usual times between poses, and times `max_difference_s`: what is longer than both is a gap
+SECOND, LEAST_EPOCH_NS = 10**9, 10**18  # a time since 1970 is larger: September 2001
 _STILL = 1e-3  # metres, and of the rotation matrix's entries
 _MOVED = 'moved into the camera as asked'
 _AS_IT_IS = "taken as the camera's own (--camera-in-body says otherwise)"
@@ -57,7 +58,7 @@ def load_ground_truth(recording: Recording, *, topic: str | None = None, file: P
         BagError: The topic or file that was named has no such poses.
     """
     if file is not None:
-        recorded: Trajectory | None = _from_file(recording, file, kind, camera_in_body)
+        recorded: Trajectory | None = _from_file(recording, file, kind, camera_in_body, on_note)
     elif isinstance(recording, FolderRecording):
         if topic is not None:
             raise BagError(f'{recording.path} is an image folder: it has no topic {topic}; name a file with poses (--truth)')
@@ -109,7 +110,8 @@ def _range(stamps: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
     return f'{stamps.min() * 1e-9:.3f} to {stamps.max() * 1e-9:.3f} s' if len(stamps) else 'nothing'
 
 
-def _from_file(recording: Recording, path: Path, kind: str | None, camera_in_body: Float64 | None) -> Trajectory:
+def _from_file(recording: Recording, path: Path, kind: str | None, camera_in_body: Float64 | None,
+               on_note: Callable[[str], None]) -> Trajectory:
     if kind is None and (named := read_reconstruction(path, recording)) is not None:
         return named.of_camera(camera_in_body, _AS_IT_IS if camera_in_body is None else _MOVED)
     kind = kind_of(path) if kind is None else kind
@@ -119,9 +121,35 @@ def _from_file(recording: Recording, path: Path, kind: str | None, camera_in_bod
         poses = read_kitti(path, _kitti_stamps(recording, path))
     else:
         poses = read_quaternions(path, kind) if kind == 'tum' else euroc_ground_truth(path)
+        poses = _timed(poses, recording, on_note)
     if isinstance(recording, FolderRecording) and recording.kind == kind:
         return recording.of_camera(poses, camera_in_body)
     return poses.of_camera(camera_in_body, _AS_IT_IS if camera_in_body is None else _MOVED)
+
+
+def _timed(truth: Trajectory, recording: Recording, on_note: Callable[[str], None]) -> Trajectory:
+    """The same poses with the stamps of the images, where one of both has numbers of frames instead of times."""
+    folder = isinstance(recording, FolderRecording)
+    if not _counts(truth.stamps_ns) and not (folder and len(recording) == len(truth)):
+        return truth
+    stamps = np.array([frame.stamp_ns for frame in recording.frames()], np.int64)
+    counted = [name for name, own in (('poses', truth.stamps_ns), ('images', stamps)) if _counts(own)]
+    if not counted or 2 * np.isin(stamps, truth.stamps_ns).sum() >= len(stamps):
+        return truth
+    first, last = (truth.stamps_ns if counted[0] == 'poses' else stamps)[[0, -1]] // SECOND
+    count = f'{truth.source}: the times of the {counted[0]} count from {first} to {last} s, as numbers of frames do'
+    if len(stamps) != len(truth):
+        on_note(f'{count}, and there are {len(truth)} poses and {len(stamps)} images: if they are no times, give each pose the '
+                'stamp of its image')
+        return truth
+    on_note(f'{count}, and there are as many poses as images: each image gets the pose of its place')
+    return Trajectory(stamps, truth.poses, f'{truth.source}, one pose per image')
+
+
+def _counts(stamps_ns: NDArray[np.int64]) -> bool:
+    """Whether stamps are whole seconds, one after the other, and no times since 1970."""
+    whole = len(stamps_ns) > 2 and not (stamps_ns % SECOND).any() and stamps_ns[-1] < LEAST_EPOCH_NS
+    return bool(whole and (np.diff(stamps_ns) == SECOND).all())
 
 
 def _kitti_stamps(recording: Recording, path: Path) -> Sequence[int]:

@@ -20,7 +20,7 @@ from .named_stamps import stamps_of_names
 from .poses import Trajectory, parse_nanoseconds, parse_stamp, read_list, read_quaternions, read_stamps
 from .sequence import IMAGE_TOPIC, RIGHT_TOPIC
 
-GROUND_TRUTH = ('state_groundtruth_estimate0', 'mocap0')  # of EuRoC and of TUM-VI
+GROUND_TRUTH = ('state_groundtruth_estimate0', 'mocap0', 'vicon0')  # of EuRoC, of TUM-VI, and EuRoC's tracker
 TUM_PER_METRE = 5000  # of a depth image: https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats
 
 
@@ -82,8 +82,8 @@ class TumFolder(FolderRecording):
 
 
 class EurocFolder(FolderRecording):
-    """data.csv, data/ and sensor.yaml of mav0/cam0, with mav0/state_groundtruth_estimate0 or mav0/mocap0: a sequence
-    of EuRoC or TUM-VI. Without data.csv the names of the images are their stamps.
+    """data.csv, data/ and sensor.yaml of mav0/cam0, with mav0/state_groundtruth_estimate0, mav0/mocap0 or
+    mav0/vicon0: a sequence of EuRoC or TUM-VI. Without data.csv the names of the images are their stamps.
 
     mav0/cam1 has the right images; T_BS in both sensor.yaml gives the pose between the cameras.
     """

@@ -24,6 +24,7 @@ KINDS = ('tum', 'kitti', 'euroc')
 OFF_UNIT = 0.05  # of a quaternion's length: where columns have no names, more shows that these are others
 GRID = 2.0**-32  # of numbers in the poses that this package computes: a quarter of a nanometre
 _KITTI_VALUES, _TUM_VALUES, _MATRIX_VALUES = 12, 8, 16
+_LAST_ROW = [0, 0, 0, 1]  # of a 4x4 matrix
 _LEAST_DIGITS = 9  # of a time without a point: fewer are numbers of frames
 _LEAST_NS = 10**16  # a time of so many is in nanoseconds: as seconds it is beyond MAX_STAMP_NS
 _HEADING = re.compile(r'\W*((t|secs?|id|index|frame\w*)\W|(?![0-9]).*(time|stamp))', re.IGNORECASE)  # a line of column names
@@ -36,16 +37,18 @@ _US, _MS = r'([uµμ]s(ecs?)?|micros(ecs?|econds))', r'(ms(ecs?)?|millis(ecs?|ec
 _UNIT = rf'(_?(s|secs?|seconds|{_NS}|{_US}|{_MS}))?'  # of a time
 _IN_BRACKETS = re.compile(rf'\s*[\[(]\s*(s|secs?|seconds|{_NS}|{_US}|{_MS}|mm|cm)\s*[\])]', re.IGNORECASE)
 _UNITS = {1: 'nanoseconds', 10**3: 'microseconds', 10**6: 'milliseconds', 10**9: 'seconds'}  # by their nanoseconds
-_POSITION = r'((.*\.)?(p|t|pos|position|translation)([_.].*)?[_.]?)?'  # names of columns, before x, y or z
+_POSITION = r'((.*\.)?(p|t|pos|position|tran|trans|translation)([_.].*)?[_.]?)?'  # names of columns, before x, y or z
 _ROTATION = r'(.*\.)?(q|quat|quaternion|r|rot|rotation|o|orientation)([_.].*)?[_.]?'
 _COLUMNS = (rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}', *(f'{_POSITION}{axis}(_mm|_cm)?' for axis in 'xyz'),
             *(_ROTATION + axis for axis in 'xyzw'))
+_DIGITS = {13: 10**6, 16: 10**3}  # of a time since 1970 in milliseconds and microseconds: as seconds it is beyond MAX_STAMP_NS
 _PER_METRE = {'_mm': 1000, '_cm': 100}  # by the end of a position's name
-_TOOLS = {'field.': 1, 'vehiclename': 10**6}  # names of `rostopic echo -p` and of AirSim, and their nanoseconds of a time
+_ROSTOPIC = 'field.'  # before the names of `rostopic echo -p`, whose times are nanoseconds
 _STAMPS = (r'((.*[._])?stamp[._])?secs?', r'((.*[._])?stamp[._])?n(ano)?secs?'), (r'(.*\.)?header[._]stamp',)  # of a message
 
-_FORMS = (f'poses are {_TUM_VALUES} a line (TUM: t tx ty tz qx qy qz qw; with commas EuRoC: t,x,y,z,qw,qx,qy,qz), or matrices of '
-          f'{_KITTI_VALUES} or {_MATRIX_VALUES}, also after a time; else {_NAMES_ADVICE}')
+_FORMS = (f'poses are {_TUM_VALUES} a line (TUM: t tx ty tz qx qy qz qw; with commas EuRoC: t,x,y,z,qw,qx,qy,qz), without times, '
+          f'one for each image, {_TUM_VALUES - 1}, or matrices of {_KITTI_VALUES} or {_MATRIX_VALUES}, also after a time; else '
+          f'{_NAMES_ADVICE}')
 
 T = TypeVar('T')
 
@@ -279,14 +282,15 @@ class _Columns(NamedTuple):
 
     stamp: list[int]  # one column, or seconds and nanoseconds
     pose: list[int]  # x, y, z, qx, qy, qz, qw
-    unit_ns: int = 10**9  # of the one column of the stamp
+    unit_ns: int = 10**9  # of the one column of the stamp; 0: by its digits
     per_metre: int = 1  # units of the position
     frames: Sequence[int] = ()  # columns that name the frames of a pose
 
     def stamp_of(self, words: Sequence[str]) -> int:
         """In nanoseconds. Raises ValueError."""
         first, *rest = (words[column] for column in self.stamp)
-        return (parse_nanoseconds(first) if self.unit_ns == 1 else parse_stamp(first, self.unit_ns)) \
+        unit_ns = self.unit_ns or _DIGITS.get(len(first.partition('.')[0]), 10**9)
+        return (parse_nanoseconds(first) if unit_ns == 1 else parse_stamp(first, unit_ns)) \
             + sum(map(parse_nanoseconds, rest))
 
 
@@ -316,10 +320,10 @@ def _named_columns(headings: Sequence[str], count: int) -> _Columns | None:
         if pose and (stamp := [*own, _found(names, _COLUMNS[:1])][0]):
             forms = () if own else ((_NS, 1), (_US, 10**3), (_MS, 10**6))
             units = [unit for form, unit in forms if re.search(f'{form}$', names[stamp[0]])]
-            units += [unit for name, unit in _TOOLS.items() if any(each.startswith(name) for each in names)]
+            units += [1] * any(name.startswith(_ROSTOPIC) for name in names)
             frames = [at for at, name in enumerate(names) if re.fullmatch(r'.*header[._]frame_id|(.*[._])?child_frame_id', name)]
-            return _Columns(stamp, pose, [*units, 10**9][0], _PER_METRE.get(names[pose[0]][-3:], 1), frames)
-        if len(words) == count > 1 and (pose or _HEADING.match(heading)):
+            return _Columns(stamp, pose, [*units, 0][0], _PER_METRE.get(names[pose[0]][-3:], 1), frames)
+        if (not pose and _found(names, _COLUMNS[4:])) or (len(words) == count > 1 and (pose or _HEADING.match(heading))):
             raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, or timestamp_ms, _us or '
                              '_ns), a position (x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
     return None
@@ -334,8 +338,9 @@ def _found(names: Sequence[str], forms: Sequence[str]) -> list[int]:
 def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
     """Read lines of 12 numbers, the rows of a 3x4 matrix, world from camera, or of 16, those of a 4x4 one; one line per stamp.
 
-    A time in seconds or nanoseconds may stand before them, and counts instead of `stamps_ns`. Raises BagError that names the line,
-    or both counts.
+    The 16 may be its columns, too, as ARKit, Unity and OpenGL have them. Of 7 numbers the first are the position, the others the
+    quaternion x, y, z, w. A time in seconds or nanoseconds may stand before a matrix, and counts instead of `stamps_ns`. Raises
+    BagError that names the line, or both counts.
     """
     own = list[int]()
 
@@ -345,15 +350,10 @@ def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
             if (time := words.pop(0).strip()).isdigit() and len(time) < _LEAST_DIGITS:
                 raise ValueError(f'{time} before the matrix is the number of a frame and no time: write its stamp in seconds')
             own.append(parse_stamp(time))
-        values = [_number(word) for word in words]
-        if values[_KITTI_VALUES:] == [0, 0, 0, 1]:
-            values = values[:_KITTI_VALUES]
-        if len(values) != _KITTI_VALUES:
-            raise ValueError(f'{len(values)} values where {_KITTI_VALUES} belong, a 3x4 matrix')
-        if not is_rotation(values):
-            raise ValueError('its left 3x3 is no rotation; the rows of [R t] are needed, world from camera')
-        return values
+        return _rigid([_number(word) for word in words], columns)
 
+    lines = _read(path)[1]
+    columns = any(_is_by_columns(line) for _, line in lines)
     rows = _rows(path, row)
     stamps_ns = own or stamps_ns
     if rows and len(rows) != len(stamps_ns):
@@ -361,16 +361,43 @@ def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
                        '(their stamps stand in a times.txt next to them, or are those of the recording)')
     poses = np.tile(np.eye(4), (len(rows), 1, 1))
     poses[:, :3] = np.asarray(rows, np.float64).reshape(-1, 3, 4)
-    return _trajectory(path, 'KITTI', stamps_ns, poses)
+    short = bool(lines) and len(lines[0][1].split(_separator(lines))) == _TUM_VALUES - 1
+    name = 'a line per image: tx ty tz qx qy qz qw' if short else 'KITTI, matrices column by column' if columns else 'KITTI'
+    return _trajectory(path, name, stamps_ns, poses)
+
+
+def _rigid(values: list[float], columns: bool) -> list[float]:
+    """The 12 numbers of a 3x4 matrix, of the rows or `columns` of a matrix, or of position and quaternion. Raises ValueError."""
+    if len(values) == _TUM_VALUES - 1:
+        return [float(value) for value in poses_from([values[:3]], [values[3:]])[0, :3].ravel()]
+    if columns and len(values) == _MATRIX_VALUES:
+        values = [values[row + 4 * column] for row in range(4) for column in range(4)]
+    if values[_KITTI_VALUES:] == _LAST_ROW:
+        values = values[:_KITTI_VALUES]
+    if len(values) != _KITTI_VALUES:
+        raise ValueError(f'{len(values)} values where {_KITTI_VALUES} belong, a 3x4 matrix')
+    if not is_rotation(values):
+        raise ValueError('its left 3x3 is no rotation; the rows of [R t] are needed, world from camera')
+    return values
+
+
+def _is_by_columns(line: str) -> bool:
+    """Whether a line has the 16 numbers of a 4x4 matrix column by column, and cannot have them row by row."""
+    with suppress(ValueError):
+        values = [float(word) for word in line.split(_separator([(0, line)]))][-_MATRIX_VALUES:]
+        return len(values) == _MATRIX_VALUES and values[3::4] == _LAST_ROW != values[_KITTI_VALUES:]
+    return False
 
 
 def _is_pose(words: Sequence[str]) -> bool:
-    """Whether these are 12 or 16 numbers of a pose, perhaps after a time."""
+    """Whether these are 12 or 16 numbers of a pose, perhaps after a time, or the 7 of one."""
     try:
         values = [float(word) for word in words[(len(words) - 1) % 4 == 0:]]
     except ValueError:
         return False
-    return (len(values) == _KITTI_VALUES and is_rotation(values)) or values[_KITTI_VALUES:] == [0, 0, 0, 1]
+    if len(values) == _TUM_VALUES - 1:
+        return abs(math.hypot(*values[3:]) - 1) <= OFF_UNIT
+    return (len(values) == _KITTI_VALUES and is_rotation(values)) or _LAST_ROW in (values[_KITTI_VALUES:], values[3::4])
 
 
 def is_rotation(values: ArrayLike) -> bool:
@@ -431,16 +458,16 @@ def _read(path: Path) -> tuple[list[str], list[tuple[int, str]]]:
         text = text_of(path).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BagError(f'cannot read {path}: {error}') from None
-    lines = [(number, values) for number, line in enumerate(text, 1) if (values := _COMMENT.split(line)[0].strip())]
+    lines = [(number, values) for number, line in enumerate(text, 1) if (values := _COMMENT.split(line)[0].strip()).strip(',;|')]
     while lines and (_HEADING.match(lines[0][1]) or _is_heading(lines[0][1])):
         lines = lines[1:]
     return [line.lstrip('#%/ ') for line in text[:lines[0][0] - 1 if lines else 0]], lines
 
 
 def _is_heading(line: str) -> bool:
-    """Whether a line has three words or more, and no number."""
+    """Whether a line has three words or more, and the first are no numbers: markers of trackers may be called 1, 2, 3."""
     words = _SPLITS[1].split(line)
-    return len(words) > 2 and not any(map(_is_number, words))
+    return len(words) > 2 and not any(map(_is_number, words[:3]))
 
 
 def _is_number(word: str) -> bool:

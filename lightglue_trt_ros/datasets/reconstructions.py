@@ -1,5 +1,5 @@
 """Poses by the names of images, as reconstructions have them: COLMAP's images.txt and images.bin, transforms.json of nerfstudio and
-others, and Record3D's metadata.json."""
+others, Record3D's metadata.json, and folders of a matrix per image."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from .poses import Trajectory, is_rotation, naming, poses_from
 from .sequence import Recording
 
 _COLMAP = re.compile(r'\s*\d+((?:\s+[-+.\deE]+){7})\s+\d+\s+(\S.*)')  # id, qw qx qy qz tx ty tz, camera, name
+_WORD = re.compile(r'[._-]?(pose|color|colour|rgb)$', re.IGNORECASE)  # after a number, as in frame-000001.color of 7-Scenes
 _OPTICAL = np.diag([1.0, -1, -1, 1])  # OpenGL's camera (x right, y up, z backwards) from the optical frame
 
 
@@ -28,28 +29,36 @@ def read_reconstruction(path: Path, recording: Recording) -> Trajectory | None:
 
     The images are those of the folder that was recorded, by their names without folders and endings; else their names must be
     stamps. COLMAP's poses are camera from world (https://colmap.github.io/format.html), the others world from camera with the axes
-    of OpenGL; Record3D's are in the order of the frames, which it names by their numbers.
-    Lengths have the unit of the reconstruction. Raises BagError.
+    of OpenGL; Record3D's are in the order of the frames, which it names by their numbers. A folder, as of ScanNet and 7-Scenes, has
+    a matrix world from camera in a .txt per image. Lengths have the unit of the reconstruction. Raises BagError.
     """
     tool, poses = _by_name(path)
     if not poses:
         return None
     names = sorted(map(Path, poses), key=natural)
-    stamps = dict(zip([name.stem for name in names], stamps_of_names(names), strict=False))
+    stamps = dict(zip(map(_key, names), stamps_of_names(names), strict=False))
     if isinstance(recording, FolderRecording):
-        own = {file.stem: stamp for file, stamp in zip(recording.files, recording.stamps_ns, strict=True)}
-        stamps = own if own.keys() & {name.stem for name in names} else stamps
-    known = [name for name in names if name.stem in stamps]
+        own = dict(zip(map(_key, recording.files), recording.stamps_ns, strict=True))
+        stamps = own if own.keys() & set(map(_key, names)) else stamps
+    known = [name for name in names if _key(name) in stamps]
     if not known:
         raise BagError(f'{path} has the poses of images, as {names[0]}, and {recording.path} has no image of such a '
                        'name: give the folder of these images, or a file with times (TUM)')
     with naming(path):
-        return Trajectory(np.array([stamps[name.stem] for name in known], np.int64), np.stack([poses[str(name)] for name in known]),
+        times, known_poses = [stamps[_key(name)] for name in known], [poses[str(name)] for name in known]
+        return Trajectory(np.array(times, np.int64), np.stack(known_poses),
                           f'{path} ({tool}, by the names of {len(known)} images, in its own unit of length)').ordered()
+
+
+def _key(file: Path) -> str:
+    """By which a pose finds its image."""
+    return _WORD.sub('', file.stem)
 
 
 def _by_name(path: Path) -> tuple[str, dict[str, Float64]]:
     """The tool, and world-from-camera poses (4, 4) by the file names of images; none for another file. Raises BagError."""
+    if path.is_dir():
+        return 'a matrix per image', _of_folder(path)
     with suppress(OSError, ValueError):  # others name these
         try:
             text = text_of(path)
@@ -93,3 +102,19 @@ def _of_colmap(text: str, path: Path) -> dict[str, Float64]:
     with naming(path):
         poses = np.linalg.inv(poses_from(table[:, 4:], table[:, [1, 2, 3, 0]]))
     return {Path(line[2].strip()).name: pose for line, pose in zip(lines, poses, strict=True)}
+
+
+def _of_folder(path: Path) -> dict[str, Float64]:
+    """Of the files that hold a 3x4 or 4x4 matrix; those of a tracker that saw nothing are left out. Raises BagError."""
+    poses = {}
+    for file in path.glob('*.txt'):
+        with suppress(OSError, ValueError):
+            values = np.array(text_of(file).replace(',', ' ').split(), np.float64)
+            if len(values) in (12, 16) and np.isfinite(values).all():
+                poses[file.name] = np.vstack([values[:12].reshape(3, 4), [0, 0, 0, 1]])
+    if wrong := next((name for name, pose in poses.items() if not is_rotation(pose[:3])), None):
+        raise BagError(f'{path / wrong} holds {poses[wrong].tolist()}: its left upper 3x3 is no rotation')
+    if not poses:
+        raise BagError(f'{path} is a folder without poses: name a file, or a folder of .txt with a 4x4 matrix (world from camera) '
+                       'for each image, named as the images are')
+    return poses

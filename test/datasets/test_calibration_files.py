@@ -44,6 +44,13 @@ BODY = [[0.0, -1, 0, 0.5], [1, 0, 0, 0.25], [0, 0, 1, -0.125], [0, 0, 0, 1]]
 RIGHT_IN_LEFT = [[1.0, 0, 0, 0.11], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
 
 
+def plain_matrix(rows: int, columns: int) -> str:
+    """K in numbers alone, as of ScanNet and many scripts."""
+    matrix = np.eye(rows, columns)
+    matrix[:3, :3] = K
+    return ''.join(' '.join(map(str, row)) + '\n' for row in matrix)
+
+
 def inside(name: str, text: str) -> str:
     """`text` as the mapping `name`."""
     return f'{name}:\n' + ''.join(f'  {line}\n' for line in text.splitlines())
@@ -157,6 +164,7 @@ FISHEYES = {
     'OKVIS': OKVIS.replace('radialtangential', 'equidistant').replace(str(RADTAN), str(KB)),
     'Basalt': basalt('kb4', dict(zip(('k1', 'k2', 'k3', 'k4'), KB, strict=True))),
     'Luxonis': luxonis(1, KB),
+    '4Seasons': f'Equidistant 450 451 319.5 239.5 {" ".join(map(str, KB))}\n640 480\ncrop\n640 480\n',
 }
 WITHOUT = {
     'RealSense': REALSENSE,
@@ -167,6 +175,8 @@ WITHOUT = {
     'ORB-SLAM3': orbslam(kind='Rectified', names='', d=[]),
     'COLMAP': COLMAP.format('PINHOLE', '450.0 451.0 320.0 240.0'),
     'Basalt': basalt('pinhole', {}),
+    'DSO': 'Pinhole 450 451 319.5 239.5 0\n640 480\ncrop\n320 240\n',
+    'DSO, relative': f'Pinhole {450 / 640} {451 / 480} 0.5 0.5 0\n640 480\nnone\n640 480\n',
     'Luxonis': luxonis(0, [0] * 14),
     'VINS': VINS.replace('-0.28', '0').replace('0.07', '0.0').replace('0.0002', '0').replace('2.0e-05', '0'),
 }
@@ -336,6 +346,35 @@ def test_one_camera_of_several_is_chosen_by_name(write) -> None:
     odd = write(CHAIN, 'chain:cam1')
     assert split_choice(odd) == (odd, '')
     assert split_choice(Path('/gone.yaml:cam1')) == (Path('/gone.yaml:cam1'), '')
+
+
+def test_intrinsics_of_frames_are_the_cameras_of_transforms_json(write) -> None:
+    frame = {'w': 640, 'h': 480, 'fl_x': 450.0, 'fl_y': 451.0, 'cx': 319.5, 'cy': 239.5, 'transform_matrix': np.eye(4).tolist()}
+    frames = [{**frame, 'file_path': f'{number}.png'} for number in range(3)]
+    assert np.array_equal(load_intrinsics(write(json.dumps({'k1': 0.1, 'frames': frames}))).k, K)
+    file = write(json.dumps({'frames': [*frames, {**frame, 'fl_x': 500.0}]}))
+    with pytest.raises(BagError, match=r'describes the cameras cam0, cam1: choose one, as .*:cam0'):
+        load_intrinsics(file)
+    assert load_intrinsics(Path(f'{file}:cam1')).k[0, 0] == 500
+
+
+def test_of_many_cameras_a_message_names_the_first(write) -> None:
+    file = write(''.join(f'{number} PINHOLE 640 480 450 451 320 240\n' for number in range(1, 292)), 'cameras.txt')
+    with pytest.raises(BagError, match=r'the cameras cam1, .*cam8 … \(291 in all\): choose one, as .*:cam1$'):
+        load_intrinsics(file)
+
+
+@pytest.mark.parametrize('text', [
+    'Pinhole 450 451 319.5 239.5 0\n', 'RadTan 450 451 319.5\n640 480\n', '1 2 3\n4 5 6\n7 8 9\n',
+    '0 -1 0 1\n1 0 0 2\n0 0 1 3\n0 0 0 1'])
+def test_numbers_that_are_no_camera_are_no_calibration(write, text: str) -> None:
+    with pytest.raises(BagError, match='is no calibration, it begins with'):
+        load_intrinsics(write(text))
+
+
+def test_lens_of_dso_that_is_not_read_is_refused_by_its_name(write) -> None:
+    with pytest.raises(BagError, match=r'camera_model: fov, and only .*pinhole can be used'):
+        load_intrinsics(write('FOV 0.5 0.6 0.5 0.5 0.9\n640 480\ncrop\n640 480\n'))
 
 
 def test_camera_beside_a_model_that_is_not_read(write) -> None:
@@ -572,7 +611,8 @@ def test_four_coefficients_of_a_wide_lens_need_a_model(write, focal: int, extra:
 
 @pytest.mark.parametrize('text', [
     orbslam('Camera').replace('Camera.width: 640\nCamera.height: 480\n', ''),  # ORB-SLAM2's files of TUM and KITTI
-    OPENCV.replace('image_width: 640\nimage_height: 480\n', ''), FLAT_K, f'K: {np.transpose(K).ravel().tolist()}\n'])
+    OPENCV.replace('image_width: 640\nimage_height: 480\n', ''), FLAT_K, f'K: {np.transpose(K).ravel().tolist()}\n',
+    plain_matrix(3, 3), plain_matrix(3, 4), plain_matrix(4, 4).replace(' ', ',')])
 def test_calibration_without_size_gets_that_of_the_images(tmp_path: Path, text: str) -> None:
     path = tmp_path / 'calib.yaml'
     path.write_text(text)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.bags import IMAGE, TF, TRANSFORM, header, image, new, transform, write_messages
+from support.image_recordings import image_folder
 
 from lightglue_trt_ros.core.types import Float64
 from lightglue_trt_ros.datasets.bag import open_recording
@@ -308,6 +309,8 @@ def test_path_that_is_named_has_the_poses_of_its_last_message(tmp_path: Path) ->
     ';t;x;y;z;qx;qy;qz;qw', 'timestamp tx ty tz qx qy qz qw', '# t(s) x y z qw qx qy qz vx',
     '#timestamp ns, tx, ty, tz, qx, qy, qz, qw',
     'timestamp_s,tx,ty,tz,qx,qy,qz,qw', 'utc_time_ns,tx,ty,tz,qx,qy,qz,qw', 'seq,timestamp_nanoseconds,x,y,z,qx,qy,qz,qw',
+    '# timestamp_ns, tran_x, tran_y, tran_z, quat_x, quat_y, quat_z, quat_w, scale_v',
+    'TimeStamp;POS_X;POS_Y;POS_Z;Q_W;Q_X;Q_Y;Q_Z',
     '__time,/odom/pose/pose/orientation/w,/odom/pose/pose/orientation/x,/odom/pose/pose/orientation/y,/odom/pose/pose/orientation/z,'
     '/odom/pose/pose/position/x,/odom/pose/pose/position/y,/odom/pose/pose/position/z'])
 @pytest.mark.parametrize('unit', [9, 0])
@@ -317,8 +320,9 @@ def test_columns_are_read_by_their_names(tmp_path: Path, heading: str, unit: int
     pose = dict(zip(('x', 'y', 'z', 'qx', 'qy', 'qz', 'qw'), (1.0, 2, 3, 0, 0, 0.6, 0.8), strict=True))
 
     def value(name: str) -> str:
+        name = name.lower()
         last = name.strip()[-1:]
-        if re.search('seq|^$|linear|v_|^vx', name.strip()):
+        if re.search('seq|^$|linear|_v|v_|^vx', name.strip()):
             return '7'
         if last not in 'wxyz':
             return '1403636579.763555584' if unit and not re.search('ns|nano|field', heading) else '1403636579763555584'
@@ -445,6 +449,79 @@ def test_recording_of_airsim_has_milliseconds_and_w_first(tmp_path: Path) -> Non
     np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
 
 
+@pytest.mark.parametrize('separator', [' ', ','])
+@pytest.mark.parametrize('time', ['', '1403636579.763555584'])
+def test_matrices_column_by_column_are_read_as_such(tmp_path: Path, separator: str, time: str) -> None:
+    path, poses = tmp_path / 'poses.txt', np.stack([np.eye(4), camera_poses()[1]])
+    poses[0, :3, :3] = camera_poses()[2, :3, :3]  # at the origin nothing tells rows from columns
+    rows = [separator.join([*time.split(), *map(str, pose.T.ravel())]) for pose in poses]
+    path.write_text('\n'.join(rows) + '\n')
+    assert kind_of(path) == 'kitti'
+    truth = read_kitti(path, [5, 6])
+    np.testing.assert_allclose(truth.poses, poses, atol=1e-12)
+    assert truth.source.endswith('(KITTI, matrices column by column)')
+    path.write_text('\n'.join(separator.join(map(str, pose.ravel())) for pose in poses) + '\n')
+    np.testing.assert_allclose(read_kitti(path, [5, 6]).poses, poses, atol=1e-12)
+
+
+@pytest.mark.parametrize('separator', [' ', ','])
+def test_seven_values_a_line_are_the_poses_of_the_images(tmp_path: Path, separator: str) -> None:
+    path, recording = tmp_path / 'pose_left.txt', Bag(tmp_path / 'bag').open()
+    path.write_text('\n'.join(separator.join(line.split()[1:]) for line in tum(camera_poses()).splitlines()) + '\n')
+    truth = load_ground_truth(recording, file=path)
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == [frame.stamp_ns for frame in recording.frames()]
+    assert np.abs(truth.poses - camera_poses()).max() < 1e-9
+    assert '(a line per image: tx ty tz qx qy qz qw)' in truth.source
+
+
+@pytest.mark.parametrize(('time', 'stamp'), [
+    ('1403636579763', 1403636579763 * 10**6), ('1403636579763555', 1403636579763555 * 10**3), ('1403636579', 1403636579 * SECOND)])
+def test_digits_tell_the_unit_of_a_time_since_1970(tmp_path: Path, time: str, stamp: int) -> None:
+    path = tmp_path / 'airsim_rec.txt'
+    path.write_text(f'TimeStamp\tPOS_X\tPOS_Y\tPOS_Z\tQ_W\tQ_X\tQ_Y\tQ_Z\tImageFile\n{time}\t1\t2\t3\t1\t0\t0\t0\ta.png\n')
+    assert read_quaternions(path, kind_of(path)).stamps_ns.tolist() == [stamp]
+
+
+def counted(path: Path, count: int, first: int = 0) -> Path:
+    """Poses with numbers of frames instead of times."""
+    path.write_text(''.join(f'{first + k:04d} {k} 0 0 0 0 0 1\n' for k in range(count)))
+    return path
+
+
+def test_numbers_of_frames_instead_of_times_pair_poses_with_images(tmp_path: Path) -> None:
+    recording, notes = open_recording(image_folder(tmp_path / 'in', [np.zeros((8, 9), np.uint8)] * 12)), list[str]()
+    truth = load_ground_truth(recording, file=counted(tmp_path / 'poses.txt', 12), on_note=notes.append)
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == [frame.stamp_ns for frame in recording.frames()]
+    assert truth.poses[:, 0, 3].tolist() == list(range(12))
+    assert re.search(r'the times of the poses count from 0 to 11 s, .* each image gets the pose of its place$', notes[0])
+    other = load_ground_truth(recording, file=counted(tmp_path / 'poses.txt', 15), on_note=notes.append)
+    assert other is not None
+    assert other.stamps_ns.tolist() == [k * SECOND for k in range(15)]
+    assert notes[1].endswith('there are 15 poses and 12 images: if they are no times, give each pose the stamp of its image')
+
+
+def test_numbers_of_images_instead_of_times_pair_them_with_poses(tmp_path: Path) -> None:
+    folder = image_folder(tmp_path / 'in', [np.zeros((8, 9), np.uint8)] * 4)
+    (folder / 'timestamps.txt').write_text('0\n1\n2\n3\n')
+    path = tmp_path / 'poses.txt'
+    path.write_text(''.join(f'{1341841278.8 + 0.7 * k} {k} 0 0 0 0 0 1\n' for k in range(4)))
+    truth = load_ground_truth(open_recording(folder), file=path)
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == [0, SECOND, 2 * SECOND, 3 * SECOND]
+
+
+def test_whole_seconds_that_images_have_too_are_times(tmp_path: Path) -> None:
+    folder = image_folder(tmp_path / 'in', [np.zeros((8, 9), np.uint8)] * 4)
+    (folder / 'timestamps.txt').write_text('2\n3\n4\n5\n')
+    notes = list[str]()
+    truth = load_ground_truth(open_recording(folder), file=counted(tmp_path / 'poses.txt', 4, 2), on_note=notes.append)
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == [k * SECOND for k in range(2, 6)]
+    assert not notes
+
+
 @pytest.mark.parametrize(('names', 'times'), [
     ('%time,field.header.seq,field.header.stamp,field.', '9403636579763555584,7,1403636579763555584,'),
     ('Time,header.stamp.secs,header.stamp.nsecs,pose.', '1403636580.9,1403636579,763555584,'),
@@ -498,13 +575,17 @@ def test_lines_of_a_tracker_that_saw_nothing_are_left_out(tmp_path: Path, lost: 
     ('1403636579.7,0,0,0,0,0,0,1\n', None, 'not a number of nanoseconds .t,x,y,z,qw,qx,qy,qz, and t in nano.*no line above names'),
     ('timestamp,x,y,z,qx,qy,qz,qw\n1.5,0,0,0\n', None, '4 values where 8 belong .by the line that names the columns'),
     ('1 2 3\n', None, 'line 1: 3 values: poses are 8 a line'), ('', None, 'holds no pose'), ('# x\n', 'tum', 'no pose'),
-    ('1 2 3\n', 'kitti', '3 values where 12'), ('1 0 0 0 0 1 0 0 0 0 1 0 1 2 3 1\n', None, '16 values where 12 belong'),
+    ('1 2 3\n', 'kitti', '3 values where 12'), ('1 0 0 0 0 1 0 0 0 0 1 0 1 2 3 2\n', None, '16 values where 12 belong'),
     ('2 0 0 0 0 1 0 0 0 0 1 0\n', None, 'no rotation'), ('# x\n', 'kitti', 'no pose'),
     ('1 0 0 0 0 1 0 0 0 0 1 0\n', None, '1 poses for 8 stamps'), ('1,2,3\n', None, 'line 1: 3 values where 8'),
     ('timestamp,x,y,z,roll,pitch,yaw,v\n1403636579763555584,0,0,0,0.1,0.2,0.3,1\n', None, 'columns are timestamp,x,.*a quaternion'),
     ('# time x y z roll pitch yaw v\n1.5 0 0 0 0.1 0.2 0.3 1\n', None, 'its columns are time x y z roll pitch yaw v: '),
     ('timestamp_min,x,y,z,qx,qy,qz,qw\n23393942,0,0,0,0,0,0,1\n', None, 'timestamp_min,.*in seconds, or timestamp_ms, _us or _ns'),
     ('#frame_id, t_x,t_y,t_z,r_x,r_y,r_z,r_w,v\n1403636579763555584,1,2,3,0,0,0.6,0.8,1\n', None, 'are frame_id, .*: a time'),
+    ('# stamp, where_x, where_y, where_z, q_x, q_y, q_z, q_w, more\n1403636579763555584,1,2,3,0,0,0.6,0.8\n', None,
+     'columns are stamp, where_x, .* a position .x, y, z. and'),
+    ('Format Version,1.23,Capture Start Time\n,,,,,,,\n,Name,drone,drone,2,3,4,5\nFrame,Time (s),X,Y,Z,X,Y,Z\n0,0,1,2,3,4,5,6\n',
+     None, 'columns are Frame,Time .s.,X,Y,Z,X,Y,Z: .* a quaternion'),
     ('frame tx ty tz qx qy qz qw\n0 1 2 3 0 0 0 1\n', None, 'columns are frame tx ty .*: a time'),
     ('timestamp_ms,x,y,z,qx,qy,qz,qw\nnow,0,0,0,0,0,0,1\n', None, 'line 2: .now. is not a number of milliseconds'),
     ('1403636579763555584,1,0,0,8,0,1,0,9,0,0,2,7\n', None, r'quaternion .0.0, 1.0, 0.0, 8.0. has length 8.06, not 1 .t,x'),

@@ -144,9 +144,10 @@ def test_layout(tmp_path: Path, name: str) -> None:
         assert camera.d.tolist() == ([-0.2, 0.07, 0.0002, 0.00001] if name == 'euroc' else [0.0] * 5)
 
 
-def test_tum_vi_and_lists_with_a_line_of_names(tmp_path: Path) -> None:
+@pytest.mark.parametrize('tracker', ['mocap0', 'vicon0'])
+def test_poses_of_trackers_and_lists_with_a_line_of_names(tmp_path: Path, tracker: str) -> None:
     path = make_euroc(tmp_path / 'room1')
-    (path / 'mav0' / 'state_groundtruth_estimate0').rename(path / 'mav0' / 'mocap0')
+    (path / 'mav0' / 'state_groundtruth_estimate0').rename(path / 'mav0' / tracker)
     listing = path / 'mav0' / 'cam0' / 'data.csv'
     listing.write_text(listing.read_text().replace('#timestamp', 'timestamp'))
     truth = load_ground_truth(open_recording(path))
@@ -201,6 +202,10 @@ def test_image_folder_with_a_metadata_file_of_its_own_is_no_bag(tmp_path: Path) 
     (['left.avi'], 'left.avi', r'no rosbag2 file .*ffmpeg -i \S+/left.avi images/%06d.png'),
     (['image_02/data/1.png', 'image_03/data/1.png', 'oxts/data/1.txt'], '.', 'in image_02/data, image_03/data: copy one of these'),
     (['color/0.jpg', 'depth/0.png', 'pose/0.txt'], '.', r'color, depth, pose\. It has images in color, depth: .*timestamps\.txt'),
+    ([f'desk/images/{START_NS}.png', 'docs/images/a.png'], '.', r'It has a recording in desk: name one, as \S+/desk$'),
+    ([f'a/mav0/cam0/data/{START_NS}.png', 'a/mav0/imu0/data.csv'], '.', r'a recording in a: name one, as \S+/a$'),
+    (['images/left/0.png', 'images/right/0.png'], 'images/left', 'Move the images into images/, and write'),
+    (['flight/color_0.png', 'flight/depth_0.png'], 'flight', 'images into images/, those of depth into depth/, and write'),
     (['pose/0.txt'], '.', 'it holds pose$')])
 def test_other_folders_are_refused_with_what_to_do(tmp_path: Path, names: list[str], opened: str, advice: str) -> None:
     for name in names:

@@ -111,6 +111,24 @@ def test_a_matrix_of_transforms_json_that_is_no_rotation_is_refused(tmp_path: Pa
         load_ground_truth(open_recording(recorded(tmp_path / 'in')), file=file)
 
 
+@pytest.mark.parametrize(('image', 'pose'), [('{}.png', '{}.txt'), ('frame-{:06d}.color.jpg', 'frame-{:06d}.pose.txt')])
+def test_folder_has_a_matrix_for_each_image(tmp_path: Path, image: str, pose: str) -> None:
+    folder, truths = recorded(tmp_path / 'in'), tmp_path / 'pose'
+    truths.mkdir()
+    for number, file in enumerate(sorted((folder / 'images').iterdir())):
+        file.rename(file.with_name(image.format(number)))
+        np.savetxt(truths / pose.format(number), POSES[number])
+    (truths / pose.format(9)).write_text('-inf -inf -inf -inf\n' * 4)  # ScanNet's, where its tracker was lost
+    (truths / 'intrinsics.txt').write_text('500 500 320 240\n')
+    truth = load_ground_truth(open_recording(folder), file=truths)
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == [SECOND + number * SECOND // 10 for number in range(COUNT)]
+    np.testing.assert_allclose(truth.poses, POSES, atol=1e-12)
+    np.savetxt(truths / pose.format(2), 2 * POSES[2])
+    with pytest.raises(BagError, match=r'pose/.*2\S* holds .* is no rotation'):
+        load_ground_truth(open_recording(folder), file=truths)
+
+
 @pytest.mark.parametrize('text', ['{', '{"frames": 1}', '{"frames": [{"file_path": "a.png"}]}'])
 def test_json_without_poses_is_refused_with_the_forms(tmp_path: Path, text: str) -> None:
     (tmp_path / 'a.json').write_text(text)

@@ -386,7 +386,7 @@ def test_a_full_disk_leaves_no_report_without_its_page(tmp_path: Path, capfd: py
 
 @pytest.mark.parametrize(('pictures', 'note'), [
     ([view(k // 2) for k in range(12)], '6 of 12 frames have the picture of the frame before under a new stamp'),
-    ([view(4 * k)[:, ::-1 if k % 2 else 1] for k in range(24)], 'frames are unlike the frame before and like an earlier one: do'),
+    ([view(4 * k)[:, ::-1 if k % 2 else 1] for k in range(24)], 'an earlier one: do several cameras share this topic or folder'),
     ([view(k) for k in range(24)], '')])
 def test_copies_of_pictures_and_cameras_that_alternate_get_a_note(run: Any, tmp_path: Path, pictures: Any, note: str) -> None:
     stamps = [START + PERIOD * number for number in range(len(pictures))]

@@ -22,6 +22,8 @@ from lightglue_trt_ros.datasets.sequence import Frame
 
 HZ, COUNT = 10, 120
 BODY = pose([1.2, -1.2, 1.2], [0.1, 0, 0.3])  # camera from body
+TILTED = BODY @ pose([0, 0.2, 0], [0, 0, 0])
+AXES = r'x forward, y left, z up, as of a file with the line T_BS: \[0, 0, 1, 0, -1, 0, 0, 0, 0, -1, 0, 0, 0, 0, 0, 1\], where '
 
 
 def path(late_s: float = 0.0, count: int = COUNT) -> np.ndarray:
@@ -63,8 +65,8 @@ def with_gap(poses: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize(('mistake', 'reason'), [
-    (lambda poses: poses @ BODY, r'other axes than the camera: say where .*--camera-in-body.*, and mirror axes .*left-handed.*$'),
-    (lambda poses: with_gap(poses @ BODY), r'other axes than the camera: say where .*--camera-in-body.*$'),
+    (lambda poses: poses @ BODY, rf'axes than the camera: say where .*--camera-in-body., by its rotations {AXES}.*; mirror .*$'),
+    (lambda poses: with_gap(poses @ TILTED), r'axes than the camera: say where .*--camera-in-body.; mirror axes .*left-handed.*$'),
     (lambda poses: MIRROR @ poses @ MIRROR, r'other axes .* mirror axes that are left-handed, as those of Unity and CARLA are$'),
     (np.linalg.inv, 'only by 0.3[0-9] if its poses are camera from world: invert them$'),
     (lambda poses: reordered(poses, [3, 0, 1, 2]), 'if its quaternions are w, x, y, z: name its columns$'),
@@ -114,6 +116,12 @@ def test_few_rotations_and_poor_matches_are_no_reason() -> None:
     still = np.tile(np.eye(4), (COUNT, 1, 1))
     assert not doubts(path() @ BODY, still)
     assert not doubts(path() @ BODY, disturbed(still, turn=0.1))
+
+
+def test_axes_that_rotations_about_one_axis_do_not_show_are_not_named() -> None:
+    yaw = np.stack([pose([0, 0.5 * np.sin(1.1 * k / HZ), 0], [0, 0, k / HZ]) for k in range(COUNT)])
+    found, = doubts(yaw @ BODY, disturbed(yaw, turn=1e-4))
+    assert '(--camera-in-body); mirror axes' in found
 
 
 @pytest.mark.parametrize('late_s', [0.0, 0.4])
