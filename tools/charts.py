@@ -89,7 +89,7 @@ def calibration() -> str:
 def gpu_times() -> str:
     """Milliseconds of the GPU by stage."""
     rows = load('gpu_times').rows
-    svg = Svg('Milliseconds of the GPU for a frame by stage, on 8 and 132 multiprocessors of an H200 (ours_light, 132: H100)',
+    svg = Svg('Milliseconds of the GPU for a frame by stage, on 8, 16 and 132 multiprocessors of an H200',
               74 + 30 * len(rows))
     svg.text(14, 22, 'GPU time of a frame, milliseconds (measured)', 'bold')
     left, longest, y = 150.0, max(float(row[5]) for row in rows), 52.0

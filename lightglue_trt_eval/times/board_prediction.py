@@ -23,13 +23,15 @@ from .graph_costs import Work, network_work
 
 STAGES = ('extract', 'match', 'place')  # as in timing.device_times; place is refinement and geometry
 MEASURED_AT = EngineSpec(480, 640, 1024, 'fp16')
-SHARES = (8, 132)  # multiprocessors of the H200: what CUDA MPS leaves of them, and all
+SHARES = (8, 16, 132)  # multiprocessors of the H200: what CUDA MPS leaves of them, and all
 # Milliseconds of STAGES by model and multiprocessors: `benchmark device`, H200, TensorRT 8.6, all layers, tartanair_hospital.
 TIMES_MS = {
-    ('ours', 8): (1.387, 3.206, 0.518),
-    ('ours', 132): (0.259, 0.664, 0.226),
-    ('ours_light', 8): (1.126, 2.219, 0.508),
-    ('ours_light', 132): (0.205, 0.473, 0.224),  # of an H100
+    ('ours', 8): (1.387, 3.232, 0.524),
+    ('ours', 16): (0.797, 1.881, 0.369),
+    ('ours', 132): (0.251, 0.659, 0.221),
+    ('ours_light', 8): (1.144, 2.255, 0.526),
+    ('ours_light', 16): (0.665, 1.322, 0.347),
+    ('ours_light', 132): (0.198, 0.477, 0.224),
 }
 
 
