@@ -42,14 +42,15 @@ def test_a_share_of_the_h200_is_predicted_as_it_was_measured(monkeypatch, model,
 
 
 def test_predicted_times_interpolate_scale_or_clamp_by_gpu_share(monkeypatch):
-    shares = [share_of_h200(count) for count in (4, *SHARES, 11, 264)]
+    shares = [share_of_h200(count) for count in (4, *SHARES, 11, 40, 264)]
     monkeypatch.setattr(prediction, 'BOARDS', tuple(shares))
     boards = predict(MatcherConfig()).boards
     for stage in STAGES:
-        four, eight, whole, eleven, more = (boards[share.name][stage].estimate_ms for share in shares)
+        four, eight, sixteen, whole, eleven, forty, more = (boards[share.name][stage].estimate_ms for share in shares)
         assert four == pytest.approx(2 * eight)
-        assert eight > eleven > whole
-        assert eleven == pytest.approx(eight * (whole / eight)**(math.log(11 / 8) / math.log(132 / 8)))
+        assert eight > eleven > sixteen > forty > whole
+        assert eleven == pytest.approx(eight * (sixteen / eight)**(math.log(11 / 8) / math.log(16 / 8)))
+        assert forty == pytest.approx(sixteen * (whole / sixteen)**(math.log(40 / 16) / math.log(132 / 16)))
         assert more == whole
 
 
