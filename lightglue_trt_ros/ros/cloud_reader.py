@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..core.types import Float32, FrameMatches
 from ..utils.errors import FrameError
@@ -21,32 +24,9 @@ def matches_from_cloud(msg: Any) -> FrameMatches:
     Raises FrameError when fields are missing or the data does not fit the declared layout.
     """
     fields = {field.name: field for field in msg.fields}
-    missing = [name for name in NAMES if name not in fields and name not in _OPTIONAL]
-    if missing:
-        raise FrameError(f'cloud lacks {", ".join(missing)} (it has {", ".join(fields) or "no fields"}): subscribe to ~/matches')
-    stereo = all(name in fields for name in RIGHT)
-    sized = all(name in fields for name in SIZE)
-    spatial = all(name in fields for name in (*XYZ, SIGMA))
-    names = [name for name in (*NAMES, *(RIGHT if stereo else ()), *((*XYZ, SIGMA) if spatial else ()),
-                               *(SIZE if sized else ())) if name in fields]
-    points = np.empty(0, STEREO_DTYPE)
-    if msg.height and msg.width:
-        row = msg.point_step * msg.width
-        needed = msg.row_step * (msg.height - 1) + row
-        if len(msg.data) < needed or (msg.height > 1 and msg.row_step < row):
-            raise FrameError(f'cloud of {msg.width}x{msg.height} points, point_step {msg.point_step}, row_step {msg.row_step} '
-                             f'needs {max(needed, row * msg.height)} bytes and holds {len(msg.data)}: check its writer')
-        order, formats = '>' if msg.is_bigendian else '<', []
-        for name in names:
-            kind = FORMATS.get(fields[name].datatype)
-            if kind is None or fields[name].offset + int(kind[1]) > msg.point_step:
-                raise FrameError(f'cloud field {name} has datatype {fields[name].datatype} at offset {fields[name].offset}, '
-                                 f'point_step is {msg.point_step}: check its writer')
-            formats.append(order + kind)
-        layout = np.dtype({'names': names, 'formats': formats, 'itemsize': msg.point_step,
-                           'offsets': [fields[name].offset for name in names]})
-        shape, strides = (msg.height, msg.width), (msg.row_step if msg.height > 1 else row, msg.point_step)
-        points = np.ndarray(shape, layout, msg.data, 0, strides).reshape(-1)
+    names = _names_of(fields)
+    stereo, spatial, sized = (name in names for name in ('u_right', SIGMA, 'image_width'))
+    points = _points_of(msg, [fields[name] for name in names]) if msg.height and msg.width else np.empty(0, STEREO_DTYPE)
     stamp = stamp_seconds(msg.header)
 
     def column(*parts: str) -> Float32:
@@ -63,3 +43,34 @@ def matches_from_cloud(msg: Any) -> FrameMatches:
         covariances=column('cov_uu', 'cov_uv', 'cov_uv', 'cov_vv').reshape(-1, 2, 2),
         carried=column('carried')[:, 0].astype(np.uint8), right_keypoints=column(*RIGHT) if stereo else None,
         xyz=column(*XYZ) if spatial else None, sigma_z=column(SIGMA)[:, 0] if spatial else None)
+
+
+def _names_of(fields: Mapping[str, Any]) -> list[str]:
+    """The fields to read: right points, positions and the image's size only where all of theirs are there. Raises FrameError."""
+    missing = [name for name in NAMES if name not in fields and name not in _OPTIONAL]
+    if missing:
+        raise FrameError(f'cloud lacks {", ".join(missing)} (it has {", ".join(fields) or "no fields"}): subscribe to ~/matches')
+    complete = [group for group in (RIGHT, (*XYZ, SIGMA), SIZE) if all(name in fields for name in group)]
+    return [name for name in (*NAMES, *chain.from_iterable(complete)) if name in fields]
+
+
+def _points_of(msg: Any, fields: Sequence[Any]) -> NDArray[Any]:
+    """A view of a cloud's points (M,) with these PointFields. Raises FrameError where they do not fit its data."""
+    row = msg.point_step * msg.width
+    needed = msg.row_step * (msg.height - 1) + row
+    if len(msg.data) < needed or (msg.height > 1 and msg.row_step < row):
+        raise FrameError(f'cloud of {msg.width}x{msg.height} points, point_step {msg.point_step}, row_step {msg.row_step} '
+                         f'needs {max(needed, row * msg.height)} bytes and holds {len(msg.data)}: check its writer')
+    layout = np.dtype({'names': [field.name for field in fields], 'formats': [_format_of(msg, field) for field in fields],
+                       'itemsize': msg.point_step, 'offsets': [field.offset for field in fields]})
+    shape, strides = (msg.height, msg.width), (msg.row_step if msg.height > 1 else row, msg.point_step)
+    return np.ndarray(shape, layout, msg.data, 0, strides).reshape(-1)
+
+
+def _format_of(msg: Any, field: Any) -> str:
+    """NumPy's name for the type of a field, which must lie within a point. Raises FrameError."""
+    kind = FORMATS.get(field.datatype)
+    if kind is None or field.offset + int(kind[1]) > msg.point_step:
+        raise FrameError(f'cloud field {field.name} has datatype {field.datatype} at offset {field.offset}, '
+                         f'point_step is {msg.point_step}: check its writer')
+    return ('>' if msg.is_bigendian else '<') + kind
