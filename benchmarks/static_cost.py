@@ -15,7 +15,8 @@ from lightglue_trt_eval.images.degradation import degraded
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
-from lightglue_trt_ros.core.static_points import NOTHING, Pattern
+from lightglue_trt_ros.core.static_pixels import Pattern
+from lightglue_trt_ros.core.static_points import NOTHING
 from lightglue_trt_ros.core.types import HostFeatures, UInt8
 from lightglue_trt_ros.utils.console import print_table
 

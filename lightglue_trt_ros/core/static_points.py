@@ -15,9 +15,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from .fixed_pattern import FixedPattern, detail_of
-from .geometry import Size, contiguous, epipolar_distances, resize_gray
+from .cells import GRID, cell_of, per_cell, where
+from .geometry import Size, contiguous, epipolar_distances
 from .refinement.variance_factor import fit_epipolar
+from .static_pixels import Pattern
 from .types import NOTABLE, Float32, Float64, Rows, Standing, UInt8
 
 STILL_PX, MOVING_PX = 0.7, 1.5  # a point that moved less stands, one that moved more moves; of the engine's image, as all below
@@ -29,7 +30,7 @@ AGREE_PX = 6.0  # largest difference of a moving match from the motion of all
 FITTED, ROUNDS = 150, 5  # points of either kind in that fit, or of which the nearest are looked for, about; of weights
 LEAST = 12  # moving matches that agree, for a motion to be known
 RECENT, OFTEN = 15, 0.25  # frames; share of those, from which on it is said
-GRID, PATCHES = (6, 8), (15, 20)  # rows and columns of cells; of the latter, neighbours with points that stand are one patch
+PATCHES = (15, 20)  # rows and columns of cells: neighbours with points that stand are one patch
 NEIGHBOURS, SLOW, FEW = 3, 0.1, 0.1  # of a point; square of a motion to the median's; share of a patch's neighbours
 SPREAD = 0.3  # share of the cells with matches in which some agree,
 APART = 0.1  # and their least deviation, as a share of the image's sides: the camera moves, and not something before it
@@ -107,7 +108,7 @@ class StaticPoints:
         if max(self._share if self._often > OFTEN else 0.0, self.pattern.blocked) <= NOTABLE:
             return None
         cells = self.pattern.cells if self.pattern.blocked > NOTABLE else self._cells
-        return Standing(self._share, self.pattern.blocked, _where(cells), self.mode != 'keep')
+        return Standing(self._share, self.pattern.blocked, where(cells), self.mode != 'keep')
 
     def learn(self, image: UInt8, judged: Judged) -> None:
         """Keep what was `judged` of a frame, and look for the pattern in its image, gray uint8 (H, W)."""
@@ -153,66 +154,6 @@ class StaticPoints:
         many = self.pattern.blocked or np.count_nonzero(foreign) > NOTABLE * len(rows)
         return Judged(foreign, float(np.median(np.linalg.norm(expected, axis=1))) / unit if many else 0.0,
                       _Still(next_rows[at], *still[1:]).only(stays), per_cell(after[foreign], size))
-
-
-class Pattern:
-    """What stands in the images of a moving camera: pixels that are brighter than what is around them in nearly all, or darker."""
-
-    CONTRAST = 4.0  # least difference from the mean around, gray levels
-    SURE, LEAST_IMAGES = 0.8, 3  # share of the images in which a pixel differs, and of how many
-    MEMORY = 20  # images
-    REACH_PX = 2  # pixels around, in which no keypoint is taken either
-    LARGEST = 0.5  # share of the image; above it, higher contrasts alone count
-    APART_PX = 4.0  # motion from one image to the next that counts
-    RARELY = 5  # frames to the next one, once it is known
-
-    def __init__(self, size: Size) -> None:
-        self.size, self.images, self.fixed = size, 0, FixedPattern()
-        self.blocked, self.cells = 0.0, np.zeros(GRID)  # share of the image, and of each cell of GRID
-        self._moved, self._late = 0.0, 0
-        self._mean = self._brighter = self._darker = np.zeros(size, np.float32)
-        self._allowed: UInt8 | None = None
-        self._both: tuple[UInt8 | None, UInt8 | None, UInt8 | None] = None, None, None
-
-    def allowed(self, mask: UInt8 | None) -> UInt8 | None:
-        """`mask`, uint8 of `size` or None, without the pixels of the pattern; the same array until either changes."""
-        if mask is None or self._allowed is None:
-            return mask if self._allowed is None else self._allowed
-        if self._both[0] is not mask or self._both[1] is not self._allowed:
-            left = np.minimum(mask, self._allowed)
-            self._both = mask, self._allowed, left if left.any() else mask
-        return self._both[2]
-
-    def add(self, image: UInt8, motion_px: float) -> None:
-        """Learn from a gray image, uint8 (H, W), before which the camera moved so far."""
-        self._moved, self._late = self._moved + motion_px, self._late + 1
-        known = self.images >= self.MEMORY
-        if self._moved < self.APART_PX or (known and self.fixed.is_settled and self._late < self.RARELY):
-            return
-        self._moved = 0.0
-        self.fixed.add(image)
-        if known and self._late < self.RARELY:
-            return
-        self._late, self.images = 0, self.images + 1
-        detail = detail_of(resize_gray(image, self.size).astype(np.float32))
-        part = np.float32(1 / min(self.images, self.MEMORY))
-        self._mean = self._mean + part * (detail - self._mean)
-        self._brighter = self._brighter + part * ((detail > self.CONTRAST) - self._brighter)
-        self._darker = self._darker + part * ((detail < -self.CONTRAST) - self._darker)
-        if self.images >= self.LEAST_IMAGES:
-            self._block()
-
-    def _block(self) -> None:
-        sure, contrast, least = np.maximum(self._brighter, self._darker) > self.SURE, np.abs(self._mean), self.CONTRAST
-        disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * self.REACH_PX + 1,) * 2)
-        while True:
-            free = np.asarray(1 - cv2.dilate((sure & (contrast > least)).astype(np.uint8), disc), np.uint8)
-            self.blocked = 1 - np.count_nonzero(free) / free.size
-            if self.blocked <= self.LARGEST:
-                break
-            least *= 1.3
-        self.cells = np.asarray(cv2.resize(1.0 - free, GRID[::-1], interpolation=cv2.INTER_AREA), np.float64)
-        self._allowed = 255 * free if self.blocked else None
 
 
 class _Motion(NamedTuple):
@@ -284,7 +225,7 @@ def _among_fast(still: Float32, others: Float32, steps: Float32, size: Size) -> 
     slow = steps[some] < SLOW * np.median(steps)
     nearest = np.argpartition(_distances(still, others[some]), min(NEIGHBOURS, len(slow)) - 1, axis=1)[:, :NEIGHBOURS]
     cells = (per_cell(still, size, PATCHES) > 0).reshape(PATCHES)
-    patches = cv2.connectedComponents(cells.astype(np.uint8))[1].ravel()[_cell_of(still, size, PATCHES)]
+    patches = cv2.connectedComponents(cells.astype(np.uint8))[1].ravel()[cell_of(still, size, PATCHES)]
     among = np.zeros(len(still), np.bool_)
     for patch in np.unique(patches):
         around = slow[np.unique(nearest[patches == patch])]
@@ -297,28 +238,6 @@ def _camera_moves(points: Float32, agreeing: NDArray[np.bool_], size: Size, leas
     every, some = (np.count_nonzero(per_cell(part, size) > 1) for part in (points, points[agreeing]))
     apart = (points[agreeing].std(axis=0) / (size[1], size[0])).min()
     return bool(apart > least and some >= SPREAD * every)
-
-
-def per_cell(points: Float32, size: Size, grid: Size = GRID) -> NDArray[np.intp]:
-    """How many points (N, 2) are in each cell of `grid`, row by row."""
-    return np.bincount(_cell_of(points, size, grid), minlength=grid[0] * grid[1])
-
-
-def _cell_of(points: Float32, size: Size, grid: Size) -> NDArray[np.intp]:
-    columns, rows = (points.T * [[grid[1] / size[1]], [grid[0] / size[0]]]).astype(np.intp)
-    return np.asarray(rows.clip(0, grid[0] - 1) * grid[1] + columns.clip(0, grid[1] - 1), np.intp)
-
-
-def _where(cells: Float64) -> str:
-    """In which part of the image most of what was counted in the cells of GRID is, for people."""
-    grid = cells.reshape(GRID)
-    if not grid.any() or np.count_nonzero(grid > 0.1 * grid.max()) > grid.size / 2:
-        return 'in all parts'
-    down, across = (float(part @ np.arange(len(part)) / part.sum() / (len(part) - 1)) for part in (grid.sum(1), grid.sum(0)))
-    vertical = 'at the top' if down < 0.35 else 'at the bottom' if down > 0.65 else ''
-    horizontal = 'on the left' if across < 0.35 else 'on the right' if across > 0.65 else ''
-    return ' '.join(filter(None, (vertical, horizontal))) or (
-        'in the middle' if grid[1:-1, 2:-2].sum() > grid.sum() / 2 else 'at the edges')
 
 
 def _interleaved(moving: Float32, standing: Float32) -> bool:
