@@ -11,7 +11,7 @@ from .geometry import Size, resize_gray
 from .types import UInt8
 
 
-class Pattern:
+class StaticPixels:
     """What stands in the images of a moving camera: pixels that are brighter than what is around them in nearly all, or darker."""
 
     CONTRAST = 4.0  # least difference from the mean around, gray levels

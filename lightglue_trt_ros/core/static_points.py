@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from .cells import GRID, cell_of, per_cell, where
 from .geometry import Size, contiguous, epipolar_distances
 from .refinement.variance_factor import fit_epipolar
-from .static_pixels import Pattern
+from .static_pixels import StaticPixels
 from .types import NOTABLE, Float32, Float64, Rows, Standing, UInt8
 
 STILL_PX, MOVING_PX = 0.7, 1.5  # a point that moved less stands, one that moved more moves; of the engine's image, as all below
@@ -81,7 +81,7 @@ class StaticPoints:
 
     def __init__(self, engine: Size, mode: str = 'auto') -> None:
         """`mode` is the setting `static_points`, `engine` (height, width) of the engine's image."""
-        self.mode, self.pattern = mode, Pattern(engine)
+        self.mode, self.pixels = mode, StaticPixels(engine)
         self._share = self._often = 0.0  # of the matches that stand while the others move, and of frames with such: means of RECENT
         self._cells = np.zeros(GRID[0] * GRID[1])  # where in the image
         self._still = NOBODY  # in the newest frame
@@ -96,19 +96,19 @@ class StaticPoints:
         standing = steps < (STILL_PX * unit)**2
         if np.count_nonzero(standing) > NOTABLE * len(rows):
             return self._judge(rows, next_rows, before, after, standing, steps, size, unit)
-        return Judged(None, float(np.sqrt(np.median(steps))) / unit) if self.pattern.blocked and len(rows) else NOTHING
+        return Judged(None, float(np.sqrt(np.median(steps))) / unit) if self.pixels.blocked and len(rows) else NOTHING
 
     def corrected(self, image: UInt8) -> UInt8:
         """A gray image, uint8 (H, W), without what the pattern adds to it; the same where nothing is known."""
-        return image if self.mode == 'keep' else self.pattern.fixed.corrected(image)
+        return image if self.mode == 'keep' else self.pixels.fixed.corrected(image)
 
     @property
     def standing(self) -> Standing | None:
         """None where nothing was found."""
-        if max(self._share if self._often > OFTEN else 0.0, self.pattern.blocked) <= NOTABLE:
+        if max(self._share if self._often > OFTEN else 0.0, self.pixels.blocked) <= NOTABLE:
             return None
-        cells = self.pattern.cells if self.pattern.blocked > NOTABLE else self._cells
-        return Standing(self._share, self.pattern.blocked, where(cells), self.mode != 'keep')
+        cells = self.pixels.cells if self.pixels.blocked > NOTABLE else self._cells
+        return Standing(self._share, self.pixels.blocked, where(cells), self.mode != 'keep')
 
     def learn(self, image: UInt8, judged: Judged) -> None:
         """Keep what was `judged` of a frame, and look for the pattern in its image, gray uint8 (H, W)."""
@@ -119,7 +119,7 @@ class StaticPoints:
         if share and judged.cells is not None:
             self._cells += (judged.cells - self._cells) / RECENT
         if judged.motion_px and self.mode != 'keep':
-            self.pattern.add(image, judged.motion_px)
+            self.pixels.add(image, judged.motion_px)
 
     def forget_tracks(self) -> None:
         """The next frame has other rows."""
@@ -151,7 +151,7 @@ class StaticPoints:
             contradicts &= rules_out
         foreign = np.zeros(len(rows), np.bool_)
         foreign[at] = stays & contradicts
-        many = self.pattern.blocked or np.count_nonzero(foreign) > NOTABLE * len(rows)
+        many = self.pixels.blocked or np.count_nonzero(foreign) > NOTABLE * len(rows)
         return Judged(foreign, float(np.median(np.linalg.norm(expected, axis=1))) / unit if many else 0.0,
                       _Still(next_rows[at], *still[1:]).only(stays), per_cell(after[foreign], size))
 

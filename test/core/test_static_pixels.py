@@ -3,7 +3,7 @@
 import cv2
 import numpy as np
 
-from lightglue_trt_ros.core.static_pixels import Pattern
+from lightglue_trt_ros.core.static_pixels import StaticPixels
 
 
 def textures(rng, count):
@@ -26,7 +26,7 @@ def with_pattern(images):
 
 
 def learned(images, motion_px=7.0):
-    pattern = Pattern((120, 160))
+    pattern = StaticPixels((120, 160))
     for image in images:
         pattern.add(image, motion_px)
     return pattern
@@ -62,7 +62,7 @@ def test_never_more_than_half_of_the_image_is_blocked():
     fixed = rng.normal(0, 12, (120, 160))
     images = [np.clip(image * 0.2 + 60 + fixed, 0, 255).astype(np.uint8) for image in textures(rng, 8)]
     pattern = learned(images)
-    assert 0.05 < pattern.blocked <= Pattern.LARGEST
+    assert 0.05 < pattern.blocked <= StaticPixels.LARGEST
 
 
 def test_a_mask_and_the_pattern_both_count_and_the_array_stays_the_same():

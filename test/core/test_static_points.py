@@ -121,7 +121,7 @@ def test_scenery_far_away_stands_and_belongs_to_the_scene(step, near):
         judged = judge(points, before, moved(rng, after, 0.15))
         assert dropped(judged, len(before))[:450].mean() < 0.02
         before, depth = after, depth - step[2]
-    assert not points.pattern.blocked
+    assert not points.pixels.blocked
     assert points.standing is None
 
 
