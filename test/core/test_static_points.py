@@ -8,7 +8,7 @@ from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
-from lightglue_trt_ros.core.static_points import StaticPoints, _among_fast
+from lightglue_trt_ros.core.static_points import StaticPoints
 from lightglue_trt_ros.core.types import HostFeatures, Matches
 
 SIZE = (480, 640)
@@ -239,11 +239,6 @@ def test_standing_camera_keeps_plain_room_behind_textured_half_of_image():
     for _ in range(6):
         after = np.concatenate([moved(rng, room, 0.1), moved(rng, lorry, 0.1, 12, 2)])
         assert not dropped(judge(points, np.concatenate([room, lorry]), after), 850).any()
-
-
-def test_where_nothing_else_moves_alike_nothing_is_a_patch():
-    nobody = np.zeros((0, 2), np.float32)
-    assert not _among_fast(scattered(np.random.default_rng(19), 20), nobody, nobody[:, 0], SIZE).any()
 
 
 def test_two_frames_with_much_that_stands_are_no_warning_yet():
