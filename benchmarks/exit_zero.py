@@ -17,7 +17,7 @@ from lightglue_trt_eval.images.degradation import degraded_frames
 from lightglue_trt_eval.options import EvaluationOptions
 from lightglue_trt_eval.predict.frames import Frames, ShownFrame
 from lightglue_trt_eval.predict.methods import NEVER_S, correspondences
-from lightglue_trt_eval.predict.scene import open_scene, usable_frames
+from lightglue_trt_eval.predict.recorded_scene import open_scene, usable_frames
 from lightglue_trt_eval.predict.shared_networks import SharedNetworks
 from lightglue_trt_eval.score.pair_score import score_points
 from lightglue_trt_ros.core.config import MatcherConfig

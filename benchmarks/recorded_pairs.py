@@ -9,7 +9,8 @@ import numpy as np
 
 from lightglue_trt_eval.images.degradation import DEGRADATIONS
 from lightglue_trt_eval.predict.frames import DepthImages, Frames
-from lightglue_trt_eval.predict.scene import Scene, Timeline, usable_frames
+from lightglue_trt_eval.predict.recorded_scene import usable_frames
+from lightglue_trt_eval.predict.scene import Scene, Timeline
 from lightglue_trt_ros.core.depth import DepthImage
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import UInt8

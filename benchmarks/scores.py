@@ -16,7 +16,8 @@ from benchmarks.real_images import find_sequences
 from benchmarks.recorded_pairs import add_pair_options, load_images, sample_pairs
 from lightglue_trt_eval.options import EvaluationOptions
 from lightglue_trt_eval.predict.methods import correspondences
-from lightglue_trt_eval.predict.scene import Scene, open_scene
+from lightglue_trt_eval.predict.recorded_scene import open_scene
+from lightglue_trt_eval.predict.scene import Scene
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage, locate
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher

@@ -15,7 +15,8 @@ from lightglue_trt_eval.images.degradation import degraded
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
-from lightglue_trt_ros.core.static_points import NOTHING, Pattern
+from lightglue_trt_ros.core.static_pixels import StaticPixels
+from lightglue_trt_ros.core.static_points import NOTHING
 from lightglue_trt_ros.core.types import HostFeatures, UInt8
 from lightglue_trt_ros.utils.console import print_table
 
@@ -56,7 +57,7 @@ def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
             times[mode][number] = 1e3 * (time.perf_counter() - begin)
     rows = dict(times) | {f'auto minus {mode}': times['auto'] - times[mode] for mode in MODES[1:]}
     learning = np.median([_learning(height, width) for _ in range(ROUNDS)], axis=0)
-    rows |= {'learn a new pattern': learning[:Pattern.MEMORY], 'learned pattern': learning[Pattern.MEMORY:]}
+    rows |= {'learn a new pattern': learning[:StaticPixels.MEMORY], 'learned pattern': learning[StaticPixels.MEMORY:]}
     report = {name: [*np.percentile(row[WARM_UP:] if len(row) == FRAMES else row, (25, 50, 75)).tolist(), float(row.mean())]
               for name, row in rows.items()}
     print_table(f'{width}x{height}, K = {keypoints}, ms', ['', 'lower quartile', 'median', 'upper quartile', 'mean'],
@@ -66,10 +67,10 @@ def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 def _learning(height: int, width: int) -> list[float]:
     """Of each frame with a projector's dots."""
-    pattern, times = Pattern((height, width)), []
-    for image in textured_frames(3 * Pattern.MEMORY, height, width):
+    pattern, times = StaticPixels((height, width)), []
+    for image in textured_frames(3 * StaticPixels.MEMORY, height, width):
         shown = degraded(image, 'dots')
         begin = time.perf_counter()
-        pattern.add(shown, Pattern.APART_PX)
+        pattern.add(shown, StaticPixels.APART_PX)
         times.append(1e3 * (time.perf_counter() - begin))
     return times

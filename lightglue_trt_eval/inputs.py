@@ -21,7 +21,8 @@ from .images.degradation import DEPTH_DEGRADATIONS, degraded_frames, description
 from .options import OF_SCORES, OWN_DEPTH_IMAGES, OWN_RIGHT_IMAGES, EvaluationOptions, variants
 from .predict.frames import DepthImages, Frames, WallTime, check_registered
 from .predict.methods import Baseline
-from .predict.scene import Scene, named_pair, open_scene, usable_frames
+from .predict.recorded_scene import named_pair, open_scene, usable_frames
+from .predict.scene import Scene
 
 logger = logging.getLogger(__name__)
 

@@ -28,7 +28,7 @@ from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.datasets.bag import BagRecording, open_recording
 from lightglue_trt_ros.datasets.sequence import COMPRESSED_DEPTH
-from lightglue_trt_ros.ros.clouds import matches_from_cloud
+from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud
 from lightglue_trt_ros.utils.errors import LightglueTrtError
 from lightglue_trt_ros.utils.processes import start, stop, use_fastdds_profile
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .core.stereo import RightImage
     from .core.tracks import TrackCounter
     from .engines.selection import open_backend
-    from .ros.clouds import matches_from_cloud
+    from .ros.cloud_reader import matches_from_cloud
     from .utils.errors import BagError, ConfigError, EngineError, FrameError, LightglueTrtError, WeightsError
 
 __all__ = ['BagError', 'ConfigError', 'DepthImage', 'EngineError', 'FrameError', 'FrameMatcher', 'Intrinsics',
@@ -28,7 +28,7 @@ __all__ = ['BagError', 'ConfigError', 'DepthImage', 'EngineError', 'FrameError',
 _PLACES = {'core.config': ['MatcherConfig'], 'core.cameras': ['Intrinsics', 'StereoRig'],
            'core.depth': ['DepthImage', 'depth_from_image'], 'core.stereo': ['RightImage'],
            'core.frame_matcher': ['FrameMatcher'], 'core.masks': ['Mask', 'load_mask'], 'core.tracks': ['TrackCounter'],
-           'engines.selection': ['open_backend'], 'ros.clouds': ['matches_from_cloud'],
+           'engines.selection': ['open_backend'], 'ros.cloud_reader': ['matches_from_cloud'],
            'utils.errors': ['BagError', 'ConfigError', 'EngineError', 'FrameError', 'LightglueTrtError', 'WeightsError']}
 _MODULES = {name: module for module, names in _PLACES.items() for name in names}
 

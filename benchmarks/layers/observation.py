@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from benchmarks.recorded_pairs import load_images, sample_pairs
 from lightglue_trt_eval.options import EvaluationOptions
 from lightglue_trt_eval.predict.methods import correspondences
-from lightglue_trt_eval.predict.scene import Scene, open_scene
+from lightglue_trt_eval.predict.recorded_scene import open_scene
+from lightglue_trt_eval.predict.scene import Scene
 from lightglue_trt_eval.score.metrics import PairResult
 from lightglue_trt_eval.score.pair_score import agreement_of_rows, score_points
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend, matcher_inputs

@@ -19,7 +19,8 @@ from benchmarks.recorded_pairs import add_pair_options, load_images, sample_pair
 from lightglue_trt_eval.options import EvaluationOptions
 from lightglue_trt_eval.predict.frames import ShownFrame
 from lightglue_trt_eval.predict.methods import OurMethod, correspondences
-from lightglue_trt_eval.predict.scene import Scene, open_scene
+from lightglue_trt_eval.predict.recorded_scene import open_scene
+from lightglue_trt_eval.predict.scene import Scene
 from lightglue_trt_eval.predict.shared_networks import SharedNetworks
 from lightglue_trt_eval.score.metrics import PairResult, pair_intervals, summary_of, table_of
 from lightglue_trt_eval.score.pair_score import score_points

@@ -33,6 +33,46 @@ from ..images.degradation import DEGRADATIONS, camera_stands, degraded_frames, d
 @command('make_bag', interrupted='interrupted; nothing was written')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when the bag is written, 1 with a message when it is not."""
+    parser = _parser()
+    args = parser.parse_args(argv)
+    if args.degrade and args.stereo:
+        parser.error('--degrade is of one camera: leave out --stereo')
+    recording = open_recording(args.folder, args.image_topic, image_bits=args.image_bits, depth_scale=args.depth_scale)
+    folder = recording if isinstance(recording, FolderRecording) else None
+    if folder is None and not args.degrade:
+        raise BagError(f'{args.folder} is a bag already: make_bag reads image folders, and bags only with --degrade')
+    right = folder.right if folder is not None and args.stereo else None
+    if args.stereo and right is None:
+        raise BagError(f'{args.folder} has no right images')
+    depth = None if folder is None or args.no_depth or camera_stands(args.degrade) else folder.depth
+    if depth is None and args.degrade and not args.no_depth and recording.depth is not None:
+        log.info('depth images are left out: ' + ('they are of a bag' if folder is None else 'they are of a camera that moves'))
+    if args.depth_scale and depth is None:
+        parser.error(f'--depth-scale is of depth images: {args.folder} has none, or they are left out')
+    _log_notes(recording)
+    median_m = None if depth is None else median_depth(depth, log.info)
+    stamps = [frame.stamp_ns for frame in readable_frames(recording, log.info)] if folder is None else folder.stamps_ns
+    intrinsics, ground_truth = recording.intrinsics, _ground_truth(recording, args.degrade, stamps)
+    topic = recording.image_topic if folder is not None else without_transport(recording.image_topic)
+    frame_id = args.frame_id or (recording.frame_id if isinstance(recording, BagRecording) else '') or 'camera'
+    for name in args.degrade:
+        log.info(f'every frame is degraded, {name}: {description_of(name)}')
+    with progress('writing frames', len(recording)) as advance:
+        count = write_bag(args.out, _images(recording, args.degrade), intrinsics, ground_truth, image_topic=topic,
+                          frame_id=frame_id, storage=args.storage, version=args.version, compressed=args.compressed,
+                          force=args.force, progress=advance, right=None if right is None else (right.images(), right.intrinsics),
+                          depth=None if depth is None else depth.images())
+    size = sum(file.stat().st_size for file in args.out.iterdir())
+    poses = 'no poses' if ground_truth is None else f'{len(ground_truth)} poses'
+    info = 'with CameraInfo' if intrinsics else 'no CameraInfo'
+    depths = '' if median_m is None else f', depth with a median of {median_m:.3g} m'
+    print(f'{args.out}: {count} frames over {(stamps[-1] - stamps[0]) / 1e9:.1f} s, {info}, {poses}{depths}, {size / 1e6:.1f} MB, '
+          f'{args.storage}')
+    _show_commands(args.out, topic, '/compressed' * bool(args.compressed), right is not None, depth is not None)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog='make_bag', formatter_class=HelpInLines, description='Write a rosbag2 with images, CameraInfo and ground truth (poses '
         'of the camera) from an image folder: images/, timestamps.txt (seconds, one per image), and where they exist '
@@ -53,51 +93,25 @@ def main(argv: list[str] | None = None) -> int:
                         'light or with structure that is no part of the scene; of several one after the other\n'
                         + in_lines(DEGRADATIONS))
     parser.add_argument('--force', action='store_true', help='replace OUT where it is a bag')
-    args = parser.parse_args(argv)
-    if args.degrade and args.stereo:
-        parser.error('--degrade is of one camera: leave out --stereo')
-    recording = open_recording(args.folder, args.image_topic, image_bits=args.image_bits, depth_scale=args.depth_scale)
-    folder = recording if isinstance(recording, FolderRecording) else None
-    if folder is None and not args.degrade:
-        raise BagError(f'{args.folder} is a bag already: make_bag reads image folders, and bags only with --degrade')
-    right = folder.right if folder is not None and args.stereo else None
-    if args.stereo and right is None:
-        raise BagError(f'{args.folder} has no right images')
-    depth = None if folder is None or args.no_depth or camera_stands(args.degrade) else folder.depth
-    if depth is None and args.degrade and not args.no_depth and recording.depth is not None:
-        log.info('depth images are left out: ' + ('they are of a bag' if folder is None else 'they are of a camera that moves'))
-    if args.depth_scale and depth is None:
-        parser.error(f'--depth-scale is of depth images: {args.folder} has none, or they are left out')
+    return parser
+
+
+def _log_notes(recording: Recording) -> None:
+    """What its reader and its first images say of a recording."""
     for line in recording.notes:
         log.info(line)
     some = itertools.islice(recording.frames(), 0, None, max(1, len(recording) // JUDGED_IMAGES))
     if note := bits_note(some, recording.bits):
         log.info(note)
-    median_m = None if depth is None else median_depth(depth, log.info)
-    stamps = [frame.stamp_ns for frame in readable_frames(recording, log.info)] if folder is None else folder.stamps_ns
-    intrinsics, ground_truth = recording.intrinsics, _ground_truth(recording, args.degrade, stamps)
-    topic = recording.image_topic if folder is not None else without_transport(recording.image_topic)
-    frame_id = args.frame_id or (recording.frame_id if isinstance(recording, BagRecording) else '') or 'camera'
-    for name in args.degrade:
-        log.info(f'every frame is degraded, {name}: {description_of(name)}')
-    with progress('writing frames', len(recording)) as advance:
-        count = write_bag(args.out, _images(recording, args.degrade), intrinsics, ground_truth, image_topic=topic,
-                          frame_id=frame_id, storage=args.storage, version=args.version, compressed=args.compressed,
-                          force=args.force, progress=advance, right=None if right is None else (right.images(), right.intrinsics),
-                          depth=None if depth is None else depth.images())
-    size = sum(file.stat().st_size for file in args.out.iterdir())
-    poses = 'no poses' if ground_truth is None else f'{len(ground_truth)} poses'
-    info = 'with CameraInfo' if intrinsics else 'no CameraInfo'
-    depths = '' if median_m is None else f', depth with a median of {median_m:.3g} m'
-    print(f'{args.out}: {count} frames over {(stamps[-1] - stamps[0]) / 1e9:.1f} s, {info}, {poses}{depths}, {size / 1e6:.1f} MB, '
-          f'{args.storage}')
-    ending = '/compressed' * bool(args.compressed)
-    options = [f'--image-topic {topic}{ending} --right-topic {RIGHT_TOPIC}{ending}'] if right is not None else []
-    options += ['--depth'] if depth is not None else []
+
+
+def _show_commands(out: Path, topic: str, ending: str, stereo: bool, depth: bool) -> None:
+    """The commands that read more than images of `topic` from the bag; `ending` is that of its transport."""
+    options = [f'--image-topic {topic}{ending} --right-topic {RIGHT_TOPIC}{ending}'] if stereo else []
+    options += ['--depth'] if depth else []
     if options:
         for program in ('play_bag', 'evaluate_bag'):
-            print(f'ros2 run lightglue_trt_ros {program} {shlex.quote(str(args.out))} {" ".join(options)}')
-    return 0
+            print(f'ros2 run lightglue_trt_ros {program} {shlex.quote(str(out))} {" ".join(options)}')
 
 
 def _images(recording: Recording, names: Sequence[str]) -> Iterator[tuple[int, NDArray[Any]]]:

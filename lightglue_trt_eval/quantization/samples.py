@@ -24,7 +24,8 @@ from lightglue_trt_ros.datasets.units import JUDGED_IMAGES, bits_note
 from lightglue_trt_ros.utils.console import Bar
 from lightglue_trt_ros.utils.errors import BagError, FrameError
 
-from ..predict.scene import Scene, Timeline, spread, usable_frames
+from ..predict.recorded_scene import spread, usable_frames
+from ..predict.scene import Scene, Timeline
 
 STRIDES = (1, 2, 4)  # frames between the two of a pair
 RUN = 24  # frames in a row, where a recording has more than are taken

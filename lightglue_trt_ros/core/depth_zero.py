@@ -13,9 +13,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .cells import per_cell
 from .correspondences import Correspondences
 from .geometry import Size
-from .static_points import per_cell
 from .types import NOTABLE, Float32
 
 OF_ROWS = 1024  # of a frame, for which `Limits.matches` is; engines may have fewer

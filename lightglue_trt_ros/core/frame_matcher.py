@@ -177,7 +177,7 @@ class FrameMatcher:
         refiner = self._refiner if refine else None
         allowed = None if mask is None else mask.grown(spec.size, self.config.mask_margin)
         if not of_right:
-            allowed = self.static_points.pattern.allowed(allowed)
+            allowed = self.static_points.pixels.allowed(allowed)
         if refiner is not None:
             features = refiner.extract_frame(image, allowed)
         else:

@@ -53,11 +53,9 @@ def _layouts() -> dict[str, _Layout]:
     return table
 
 
-_LAYOUTS = _layouts()
-SUPPORTED_ENCODINGS = tuple(sorted(_LAYOUTS))  # without cv_bridge
+LAYOUTS = _layouts()  # by encoding: those that need no cv_bridge
 OUTER_PERCENT, FEW_LEVELS = (1, 99), 16  # of samples; gray levels between these: thermal cameras have fewer in 16 bits
 DEPTH_ENCODINGS = ('16UC1', '32FC1')  # in millimetres and in metres, by REP 118
-_JPEG = b'\xff\xd8\xff'  # how one begins
 _IN_WORDS = 'mono8, rgb8, bgr8, rgba8, bgra8, bayer_*8, 8UC1/3/4, the same in 16 bits, yuv422, yuv422_yuy2, nv12, nv21, nv24'
 _NUMBERS = re.compile(r'(8S|16S|32S|32F|64F)C[1-4]|(8|16)UC2')  # of sensor_msgs/image_encodings: not of brightness
 
@@ -71,7 +69,7 @@ def gray_from_image(msg: Any, bits: int = 16) -> UInt8:
 
     Raises ImageEncodingError when the encoding is unknown or size, step and data do not fit each other.
     """
-    layout = _LAYOUTS.get(msg.encoding)
+    layout = LAYOUTS.get(msg.encoding)
     if layout is None:
         return _through_cv_bridge(msg)
     check_image(msg, layout.pixel_bytes, layout.chroma_rows)
@@ -114,38 +112,13 @@ def gray_from_compressed(msg: Any, bits: int = 16, megapixels: float | None = No
     gray = _scale(image, bits) if image.dtype == np.uint16 else np.asarray(image, np.uint8)
     source, _, stored = msg.format.partition(';')
     stored = stored.partition('compressed')[2].strip()
-    mosaic = _LAYOUTS.get(source) if source.startswith('bayer_') and stored in ('', source) else None
+    mosaic = LAYOUTS.get(source) if source.startswith('bayer_') and stored in ('', source) else None
     return gray if mosaic is None or mosaic.to_gray is None else _to_gray(gray, mosaic.to_gray)
 
 
 def gray_of(msg: Any, bits: int = 16, megapixels: float | None = None) -> UInt8:
     """`gray_from_compressed` of a CompressedImage, `gray_from_image` of an Image; their fields differ."""
     return gray_from_compressed(msg, bits, megapixels) if hasattr(msg, 'format') else gray_from_image(msg, bits)
-
-
-def samples_of_16_bits(msg: Any) -> NDArray[np.uint16] | None:
-    """The samples of an Image or CompressedImage of 16 bits; None where it has 8 bits, or is no image.
-
-    With those of many images you know how many bits the camera fills.
-    """
-    if hasattr(msg, 'format'):
-        data = bytes(msg.data)
-        if data.startswith(_JPEG) or 'compressedDepth' in msg.format:
-            return None
-        try:
-            image = decode_image(data, cv2.IMREAD_UNCHANGED)
-        except (ValueError, cv2.error):
-            return None
-        return None if image is None or image.dtype != np.uint16 or not image.size else np.asarray(image, np.uint16)
-    layout = _LAYOUTS.get(msg.encoding)
-    if layout is None or layout.sample_bytes != 2:
-        return None
-    try:
-        check_image(msg, layout.pixel_bytes)
-    except ImageEncodingError:
-        return None
-    shape, strides = (msg.height, msg.width, layout.channels), (msg.step, layout.pixel_bytes, layout.sample_bytes)
-    return np.asarray(np.ndarray(shape, '>u2' if msg.is_bigendian else '<u2', msg.data, 0, strides), np.uint16)
 
 
 def eight_bits(samples: NDArray[Any], bits: int = 16) -> UInt8:
@@ -158,7 +131,7 @@ def fill_image(msg: Any, image: UInt8, encoding: str) -> Any:
 
     Raises ImageEncodingError when the array and the encoding do not fit.
     """
-    layout = _LAYOUTS.get(encoding)
+    layout = LAYOUTS.get(encoding)
     channels = image.shape[2] if image.ndim == 3 else 1
     fits = image.ndim in (2, 3) and image.dtype == np.uint8 and image.size > 0
     if layout is None or layout.chroma_rows or layout.pixel_bytes != channels or not fits:

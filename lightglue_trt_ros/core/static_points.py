@@ -11,30 +11,17 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from .fixed_pattern import FixedPattern, detail_of
-from .geometry import Size, contiguous, epipolar_distances, resize_gray
-from .refinement.variance_factor import fit_epipolar
-from .types import NOTABLE, Float32, Float64, Rows, Standing, UInt8
+from .cells import GRID, per_cell, where
+from .geometry import Size
+from .static_evidence import EXPECTED_PX, STILL_PX, CommonMotion, Displacements, StaticEvidence
+from .static_pixels import StaticPixels
+from .types import NOTABLE, Float32, Rows, Standing, UInt8
 
-STILL_PX, MOVING_PX = 0.7, 1.5  # a point that moved less stands, one that moved more moves; of the engine's image, as all below
-EXPECTED_PX = 3.0  # motion of the others, at a point that stands, from which on it is not of their scene,
-CONTRADICTED_PX = 1.5  # and its distance from its epipolar line; both since it stands
-DOUBTFUL_PX = 6.0  # standard deviation of points that stand in the fit of the geometry, of those that move 1
-WORSE = 1.3  # deviation without rotation to that of the fit: 0.5 to 1.3 before standing cameras, mostly 1.7 to 5 in drives
-AGREE_PX = 6.0  # largest difference of a moving match from the motion of all
-FITTED, ROUNDS = 150, 5  # points of either kind in that fit, or of which the nearest are looked for, about; of weights
-LEAST = 12  # moving matches that agree, for a motion to be known
+CONTRADICTED_PX = 1.5  # from its epipolar line, since it stands; of the engine's image
 RECENT, OFTEN = 15, 0.25  # frames; share of those, from which on it is said
-GRID, PATCHES = (6, 8), (15, 20)  # rows and columns of cells; of the latter, neighbours with points that stand are one patch
-NEIGHBOURS, SLOW, FEW = 3, 0.1, 0.1  # of a point; square of a motion to the median's; share of a patch's neighbours
-SPREAD = 0.3  # share of the cells with matches in which some agree,
-APART = 0.1  # and their least deviation, as a share of the image's sides: the camera moves, and not something before it
-MINORITY, OUTSIDE = 0.6, 0.1  # points and cells that stand to those that move, of a patch on the world; share outside a bonnet
-INTERLEAVED = 0.4  # share of the moving points whose nearest neighbour stands: they are seen through what stands
 
 
 class _Still(NamedTuple):
@@ -80,7 +67,7 @@ class StaticPoints:
 
     def __init__(self, engine: Size, mode: str = 'auto') -> None:
         """`mode` is the setting `static_points`, `engine` (height, width) of the engine's image."""
-        self.mode, self.pattern = mode, Pattern(engine)
+        self.mode, self.pixels = mode, StaticPixels(engine)
         self._share = self._often = 0.0  # of the matches that stand while the others move, and of frames with such: means of RECENT
         self._cells = np.zeros(GRID[0] * GRID[1])  # where in the image
         self._still = NOBODY  # in the newest frame
@@ -90,24 +77,25 @@ class StaticPoints:
 
         `unit` is pixels of the image to one of the engine's. Nothing is kept before `learn`.
         """
-        motion = after - before
-        steps = np.einsum('ij,ij->i', motion, motion)
-        standing = steps < (STILL_PX * unit)**2
-        if np.count_nonzero(standing) > NOTABLE * len(rows):
-            return self._judge(rows, next_rows, before, after, standing, steps, size, unit)
-        return Judged(None, float(np.sqrt(np.median(steps))) / unit) if self.pattern.blocked and len(rows) else NOTHING
+        points = Displacements(before, after, size, unit)
+        if np.count_nonzero(points.standing) > NOTABLE * len(rows):
+            motion = points.common_motion()
+            return NOTHING if motion is None else self._judge(rows, next_rows, points, motion)
+        if not (self.pixels.blocked and len(rows)):
+            return NOTHING
+        return Judged(None, float(np.sqrt(np.median(points.squares))) / unit)
 
     def corrected(self, image: UInt8) -> UInt8:
         """A gray image, uint8 (H, W), without what the pattern adds to it; the same where nothing is known."""
-        return image if self.mode == 'keep' else self.pattern.fixed.corrected(image)
+        return image if self.mode == 'keep' else self.pixels.fixed.corrected(image)
 
     @property
     def standing(self) -> Standing | None:
         """None where nothing was found."""
-        if max(self._share if self._often > OFTEN else 0.0, self.pattern.blocked) <= NOTABLE:
+        if max(self._share if self._often > OFTEN else 0.0, self.pixels.blocked) <= NOTABLE:
             return None
-        cells = self.pattern.cells if self.pattern.blocked > NOTABLE else self._cells
-        return Standing(self._share, self.pattern.blocked, _where(cells), self.mode != 'keep')
+        cells = self.pixels.cells if self.pixels.blocked > NOTABLE else self._cells
+        return Standing(self._share, self.pixels.blocked, where(cells), self.mode != 'keep')
 
     def learn(self, image: UInt8, judged: Judged) -> None:
         """Keep what was `judged` of a frame, and look for the pattern in its image, gray uint8 (H, W)."""
@@ -118,218 +106,27 @@ class StaticPoints:
         if share and judged.cells is not None:
             self._cells += (judged.cells - self._cells) / RECENT
         if judged.motion_px and self.mode != 'keep':
-            self.pattern.add(image, judged.motion_px)
+            self.pixels.add(image, judged.motion_px)
 
     def forget_tracks(self) -> None:
         """The next frame has other rows."""
         self._still = NOBODY
 
-    def _judge(self, rows: Rows, next_rows: Rows, before: Float32, after: Float32, standing: NDArray[np.bool_], steps: Float32,
-               size: Size, unit: float) -> Judged:
-        moving = steps > (MOVING_PX * unit)**2
-        model = _motion(before, after, moving, unit)
-        if model is None:
+    def _judge(self, rows: Rows, next_rows: Rows, points: Displacements, motion: CommonMotion) -> Judged:
+        evidence = StaticEvidence(points, motion)
+        certain = self.mode == 'drop' or evidence.are_interleaved()
+        if not (certain or evidence.camera_moves()):
             return NOTHING
-        certain = self.mode == 'drop' or _interleaved(before[model.agreeing], before[standing])
-        stand, move = (per_cell(before[which], size) for which in (standing, moving))
-        low = stand[:-2 * GRID[1]].sum() < OUTSIDE * stand.sum() and move[-GRID[1]:].sum() < OUTSIDE * move.sum()  # a bonnet
-        smaller = low or max(standing.sum() / moving.sum(), (stand > move).sum() / max(1, (move > stand).sum())) < MINORITY
-        seen, least = (~standing, APART / 2) if smaller else (np.s_[:], APART)  # beside a bonnet, texture may be little
-        if not (certain or _camera_moves(before[seen], model.agreeing[seen], size, least)):
-            return NOTHING
-        at, expected = np.flatnonzero(standing), model.at(before)
-        off = np.zeros((len(at), 2), np.float32) if certain else _off_their_lines(before, after, np.flatnonzero(moving), at, unit)
-        still = self._still.since(rows[at], before[at], expected[at], off)
-        stays = np.linalg.norm(after[at] - still.anchors, axis=1) < STILL_PX * unit
-        contradicts = np.linalg.norm(still.expected, axis=1) > EXPECTED_PX * unit
+        at, unit = evidence.rows, points.unit
+        off = np.zeros((len(at), 2), np.float32) if certain else evidence.off_lines()
+        still = self._still.since(rows[at], evidence.static, evidence.expected[at], off)
+        stays = np.linalg.norm(points.after[at] - still.anchors, axis=1) < STILL_PX * unit
+        static = stays & (np.linalg.norm(still.expected, axis=1) > EXPECTED_PX * unit)
         if not certain:
-            rules_out = np.linalg.norm(still.off, axis=1) > CONTRADICTED_PX * unit
-            if smaller:
-                alike = ~standing & (np.linalg.norm(after - before - expected, axis=1) < EXPECTED_PX * unit)
-                rules_out |= _among_fast(before[at], before[alike], steps[alike], size)
-            contradicts &= rules_out
+            static &= (np.linalg.norm(still.off, axis=1) > CONTRADICTED_PX * unit) | evidence.among_fast()
         foreign = np.zeros(len(rows), np.bool_)
-        foreign[at] = stays & contradicts
-        many = self.pattern.blocked or np.count_nonzero(foreign) > NOTABLE * len(rows)
-        return Judged(foreign, float(np.median(np.linalg.norm(expected, axis=1))) / unit if many else 0.0,
-                      _Still(next_rows[at], *still[1:]).only(stays), per_cell(after[foreign], size))
-
-
-class Pattern:
-    """What stands in the images of a moving camera: pixels that are brighter than what is around them in nearly all, or darker."""
-
-    CONTRAST = 4.0  # least difference from the mean around, gray levels
-    SURE, LEAST_IMAGES = 0.8, 3  # share of the images in which a pixel differs, and of how many
-    MEMORY = 20  # images
-    REACH_PX = 2  # pixels around, in which no keypoint is taken either
-    LARGEST = 0.5  # share of the image; above it, higher contrasts alone count
-    APART_PX = 4.0  # motion from one image to the next that counts
-    RARELY = 5  # frames to the next one, once it is known
-
-    def __init__(self, size: Size) -> None:
-        self.size, self.images, self.fixed = size, 0, FixedPattern()
-        self.blocked, self.cells = 0.0, np.zeros(GRID)  # share of the image, and of each cell of GRID
-        self._moved, self._late = 0.0, 0
-        self._mean = self._brighter = self._darker = np.zeros(size, np.float32)
-        self._allowed: UInt8 | None = None
-        self._both: tuple[UInt8 | None, UInt8 | None, UInt8 | None] = None, None, None
-
-    def allowed(self, mask: UInt8 | None) -> UInt8 | None:
-        """`mask`, uint8 of `size` or None, without the pixels of the pattern; the same array until either changes."""
-        if mask is None or self._allowed is None:
-            return mask if self._allowed is None else self._allowed
-        if self._both[0] is not mask or self._both[1] is not self._allowed:
-            left = np.minimum(mask, self._allowed)
-            self._both = mask, self._allowed, left if left.any() else mask
-        return self._both[2]
-
-    def add(self, image: UInt8, motion_px: float) -> None:
-        """Learn from a gray image, uint8 (H, W), before which the camera moved so far."""
-        self._moved, self._late = self._moved + motion_px, self._late + 1
-        known = self.images >= self.MEMORY
-        if self._moved < self.APART_PX or (known and self.fixed.is_settled and self._late < self.RARELY):
-            return
-        self._moved = 0.0
-        self.fixed.add(image)
-        if known and self._late < self.RARELY:
-            return
-        self._late, self.images = 0, self.images + 1
-        detail = detail_of(resize_gray(image, self.size).astype(np.float32))
-        part = np.float32(1 / min(self.images, self.MEMORY))
-        self._mean = self._mean + part * (detail - self._mean)
-        self._brighter = self._brighter + part * ((detail > self.CONTRAST) - self._brighter)
-        self._darker = self._darker + part * ((detail < -self.CONTRAST) - self._darker)
-        if self.images >= self.LEAST_IMAGES:
-            self._block()
-
-    def _block(self) -> None:
-        sure, contrast, least = np.maximum(self._brighter, self._darker) > self.SURE, np.abs(self._mean), self.CONTRAST
-        disc = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * self.REACH_PX + 1,) * 2)
-        while True:
-            free = np.asarray(1 - cv2.dilate((sure & (contrast > least)).astype(np.uint8), disc), np.uint8)
-            self.blocked = 1 - np.count_nonzero(free) / free.size
-            if self.blocked <= self.LARGEST:
-                break
-            least *= 1.3
-        self.cells = np.asarray(cv2.resize(1.0 - free, GRID[::-1], interpolation=cv2.INTER_AREA), np.float64)
-        self._allowed = 255 * free if self.blocked else None
-
-
-class _Motion(NamedTuple):
-    """How most moving matches move, as an affine function of where they are."""
-
-    coefficients: Float64  # (2, 3)
-    agreeing: NDArray[np.bool_]  # (N,) the moving matches that move so
-
-    def at(self, points: Float32) -> Float32:
-        """Motion (N, 2) at points (N, 2)."""
-        return np.asarray(points @ self.coefficients[:, :2].T + self.coefficients[:, 2] - points, np.float32)
-
-
-def _motion(before: Float32, after: Float32, moving: NDArray[np.bool_], unit: float) -> _Motion | None:
-    """None where too few `moving` (N,) points agree."""
-    which = np.flatnonzero(moving)
-    if len(which) < LEAST:
-        return None
-    coefficients, inliers = cv2.estimateAffine2D(contiguous(before[which]), contiguous(after[which]), method=cv2.RANSAC,
-                                                 ransacReprojThreshold=AGREE_PX * unit, maxIters=300)
-    if coefficients is None or np.count_nonzero(inliers) < max(LEAST, len(which) / 4):
-        return None
-    agreeing = np.zeros(len(before), np.bool_)
-    agreeing[which[inliers.ravel() > 0]] = True
-    motion = _Motion(np.asarray(coefficients, np.float64), agreeing)
-    here, expected = before[agreeing], motion.at(before[agreeing])
-    errors = np.linalg.norm(after[agreeing] - here - expected, axis=1)
-    agrees = np.median(errors) < np.median(np.linalg.norm(expected, axis=1)) / 2  # leaves that sway have no common motion
-    return motion if agrees else None
-
-
-def _off_their_lines(before: Float32, after: Float32, moving: Rows, still: Rows, unit: float) -> Float32:
-    """How far (M, 2) points `still` (M,) are from their epipolar lines, of the geometry that fits those `moving` (N,).
-
-    They are on them where a camera that does not rotate explains those that move as well: all that is far away stands then.
-    """
-    some, others = (each[::max(1, len(each) // FITTED)] for each in (moving, still))
-    variances = np.repeat((1.0, DOUBTFUL_PX**2), (len(some), len(others)))[:, None, None] * np.eye(2) * unit**2
-    fitted = np.concatenate([some, others])
-    fit = fit_epipolar(before[fitted], after[fitted], variances, fit_limit=np.inf)
-    if _off_without_rotation(before[some], after[some], unit) < WORSE * np.median(fit.distances[:len(some)]):
-        return np.zeros((len(still), 2), np.float32)
-    distances, normals = epipolar_distances(before[still], after[still], fit.fundamental)
-    return np.asarray(np.nan_to_num(-distances * normals).T, np.float32)
-
-
-def _off_without_rotation(before: Float32, after: Float32, unit: float) -> float:
-    """Median distance of points (N, 2) from lines that meet in one point, pixels: their epipolar lines if nothing rotates."""
-    scale = float(before.std()) + 1e-15
-    (x0, y0), (x1, y1) = (((side - before.mean(axis=0)) / scale).T.astype(np.float64) for side in (before, after))
-    through = np.stack([y1 - y0, x0 - x1, x1 * y0 - x0 * y1])
-    lengths, distances = np.hypot(through[0], through[1]) + 1e-15, np.zeros(len(before))
-    for _ in range(ROUNDS):
-        weighted = through / (lengths * (1 + (distances / unit)**2))
-        middle = np.linalg.eigh(weighted @ weighted.T)[1][:, 0]
-        lengths = np.hypot(middle[0] - middle[2] * x0, middle[1] - middle[2] * y0) + 1e-15
-        distances = scale * np.abs(middle @ through) / lengths
-    return float(np.median(distances))
-
-
-def _among_fast(still: Float32, others: Float32, steps: Float32, size: Size) -> NDArray[np.bool_]:
-    """Whether points that stand (M, 2) are in a patch that has fast ones alone next to it, of `others` (N, 2); squared `steps`.
-
-    A bonnet, dirt and text are. Scenery far away is also next to some of the world that moves little, as at the horizon.
-    """
-    if not len(others):
-        return np.zeros(len(still), np.bool_)  # nothing is known of what is next to them
-    some = np.s_[::max(1, len(others) // FITTED)]
-    slow = steps[some] < SLOW * np.median(steps)
-    nearest = np.argpartition(_distances(still, others[some]), min(NEIGHBOURS, len(slow)) - 1, axis=1)[:, :NEIGHBOURS]
-    cells = (per_cell(still, size, PATCHES) > 0).reshape(PATCHES)
-    patches = cv2.connectedComponents(cells.astype(np.uint8))[1].ravel()[_cell_of(still, size, PATCHES)]
-    among = np.zeros(len(still), np.bool_)
-    for patch in np.unique(patches):
-        around = slow[np.unique(nearest[patches == patch])]
-        among[patches == patch] = np.count_nonzero(around) < max(NEIGHBOURS, FEW * len(around))
-    return among
-
-
-def _camera_moves(points: Float32, agreeing: NDArray[np.bool_], size: Size, least: float) -> bool:
-    """Whether what moves is seen all over the image; else something moves before a camera that stands."""
-    every, some = (np.count_nonzero(per_cell(part, size) > 1) for part in (points, points[agreeing]))
-    apart = (points[agreeing].std(axis=0) / (size[1], size[0])).min()
-    return bool(apart > least and some >= SPREAD * every)
-
-
-def per_cell(points: Float32, size: Size, grid: Size = GRID) -> NDArray[np.intp]:
-    """How many points (N, 2) are in each cell of `grid`, row by row."""
-    return np.bincount(_cell_of(points, size, grid), minlength=grid[0] * grid[1])
-
-
-def _cell_of(points: Float32, size: Size, grid: Size) -> NDArray[np.intp]:
-    columns, rows = (points.T * [[grid[1] / size[1]], [grid[0] / size[0]]]).astype(np.intp)
-    return np.asarray(rows.clip(0, grid[0] - 1) * grid[1] + columns.clip(0, grid[1] - 1), np.intp)
-
-
-def _where(cells: Float64) -> str:
-    """In which part of the image most of what was counted in the cells of GRID is, for people."""
-    grid = cells.reshape(GRID)
-    if not grid.any() or np.count_nonzero(grid > 0.1 * grid.max()) > grid.size / 2:
-        return 'in all parts'
-    down, across = (float(part @ np.arange(len(part)) / part.sum() / (len(part) - 1)) for part in (grid.sum(1), grid.sum(0)))
-    vertical = 'at the top' if down < 0.35 else 'at the bottom' if down > 0.65 else ''
-    horizontal = 'on the left' if across < 0.35 else 'on the right' if across > 0.65 else ''
-    return ' '.join(filter(None, (vertical, horizontal))) or (
-        'in the middle' if grid[1:-1, 2:-2].sum() > grid.sum() / 2 else 'at the edges')
-
-
-def _interleaved(moving: Float32, standing: Float32) -> bool:
-    """Whether the nearest neighbours of moving points (N, 2) stand (M, 2), as of things that are seen through a pattern."""
-    some = np.arange(0, len(moving), max(1, len(moving) // 64))
-    to_moving = _distances(moving[some], moving)
-    to_moving[np.arange(len(some)), some] = np.inf  # itself
-    return bool(np.mean(_distances(moving[some], standing).min(axis=1) < to_moving.min(axis=1)) > INTERLEAVED)
-
-
-def _distances(points: Float32, others: Float32) -> Float64:
-    """Squares (N, M) of those from points (N, 2) to others (M, 2), less a number for each point."""
-    to = others.astype(np.float64)
-    return np.asarray((to**2).sum(axis=1) - 2 * points @ to.T, np.float64)
+        foreign[at] = static
+        many = self.pixels.blocked or np.count_nonzero(foreign) > NOTABLE * len(rows)
+        motion_px = float(np.median(np.linalg.norm(evidence.expected, axis=1))) / unit if many else 0.0
+        standing = still._replace(rows=next_rows[at]).only(stays)
+        return Judged(foreign, motion_px, standing, per_cell(points.after[foreign], points.size))

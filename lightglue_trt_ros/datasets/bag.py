@@ -33,7 +33,7 @@ from .bag_readers import unpacked
 from .bag_storage import Storage, deserialize
 from .bag_topics import ImageTopics, load_image
 from .folder_recordings import SUFFIXES as IMAGE_SUFFIXES
-from .folder_recordings import is_hidden, natural
+from .folder_recordings import first_of, is_hidden, natural
 from .image_folders import has_layout, open_folder
 from .poses import naming
 from .sequence import (
@@ -490,9 +490,9 @@ def _bag_without_metadata(path: Path) -> Path:
     if bags:
         raise BagError(f'{path} is no recording, and has {len(bags)} bag{"s" * (len(bags) != 1)} in it: name one, as {bags[0]}')
     names = sorted(entry.name for entry in path.iterdir() if not is_hidden(entry.name))
-    listing = ', '.join(names[:8]) + (', …' if len(names) > 8 else '') if names else 'nothing'
     raise BagError(f'{path} is neither a rosbag2 (metadata.yaml) nor an image folder (images/ and timestamps.txt, rgb.txt, '
-                   f'image_0/ and times.txt, or mav0/): it holds {listing}{_advice(path, names)}')
+                   f'image_0/ and times.txt, or mav0/): it holds {first_of(names, 8) or "nothing"}'
+                   f'{_advice(path, names)}')
 
 
 def _advice(path: Path, names: list[str]) -> str:
@@ -519,7 +519,7 @@ def _inner_folders(path: Path) -> list[Path]:
 
 
 def _listing(path: Path, inner: list[Path]) -> str:
-    return ', '.join(str(folder.relative_to(path)) for folder in inner[:4]) + ', …' * (len(inner) > 4)
+    return first_of([folder.relative_to(path) for folder in inner], 4)
 
 
 def _is_recording(folder: Path) -> bool:

@@ -61,19 +61,7 @@ def parts_of(path: Path) -> Parts:
     files, absent = [here[name] for name in named if name in here], [name for name in named if name not in here]
     others = {name: file for name, file in here.items() if name not in named}
     if not named:
-        if len({Path(name).suffix for name in here}) > 1:
-            raise BagError(f'{path} holds bags of two formats, {_listing(here)}: name the one that is meant')
-        notes = [f'{path / "metadata.yaml"} cannot be read: {_listing(here)} are read'] if here and not metadata and \
-            (path / 'metadata.yaml').exists() else []
-        recordings = {re.sub(r'[_.-]?\d+$', '', Path(name).stem) for name in here}
-        if len(recordings) > 1:
-            notes.append(f'{path}: {_listing(here)} are of {len(recordings)} recordings by their names, and read as one: name one '
-                         'where they do not belong together')
-        gaps = _gaps(list(here))
-        if gaps:
-            notes.append(f'{path}: {_listing(gaps)} {_is(gaps)} absent by the numbers of the other parts: '
-                         f'copy {_them(gaps)} there if the recording has {_them(gaps)}')
-        return Parts(list(here.values()), metadata, gaps, notes, counted=False)
+        return _unnamed_parts(path, metadata, here)
     if absent and others:
         note = (f'{path / "metadata.yaml"} names {_listing(absent)}, which {_is(absent)} absent: read instead '
                 f'{_is(others)} {_listing(others)}')
@@ -89,6 +77,23 @@ def parts_of(path: Path) -> Parts:
     if absent:
         notes.append(f'{path}: {_listing(absent)}, which metadata.yaml names, {_is(absent)} absent: copy {_them(absent)} there')
     return Parts([*files, *more.values()], metadata, absent, notes, counted=not more)
+
+
+def _unnamed_parts(path: Path, metadata: dict[str, Any], here: dict[str, Path]) -> Parts:
+    """All files that are `here`, by their unpacked names, where metadata.yaml names none. Raises BagError."""
+    if len({Path(name).suffix for name in here}) > 1:
+        raise BagError(f'{path} holds bags of two formats, {_listing(here)}: name the one that is meant')
+    notes = [f'{path / "metadata.yaml"} cannot be read: {_listing(here)} are read'] if here and not metadata and \
+        (path / 'metadata.yaml').exists() else []
+    recordings = {re.sub(r'[_.-]?\d+$', '', Path(name).stem) for name in here}
+    if len(recordings) > 1:
+        notes.append(f'{path}: {_listing(here)} are of {len(recordings)} recordings by their names, and read as one: name one '
+                     'where they do not belong together')
+    gaps = _gaps(list(here))
+    if gaps:
+        notes.append(f'{path}: {_listing(gaps)} {_is(gaps)} absent by the numbers of the other parts: '
+                     f'copy {_them(gaps)} there if the recording has {_them(gaps)}')
+    return Parts(list(here.values()), metadata, gaps, notes, counted=False)
 
 
 def _metadata(path: Path) -> dict[str, Any]:

@@ -14,13 +14,14 @@ import numpy as np
 
 from ..core.cameras import without_transport
 from ..core.drawing import BAR, CHARACTER, MARGIN, WORD, drawing_unit, write_text
-from ..core.images import DEPTH_ENCODINGS, samples_of_16_bits
+from ..core.images import DEPTH_ENCODINGS
 from ..core.types import UInt8
 from ..utils.errors import BagError
 from ..utils.limits import decode_image, max_unpacked
 from .bag_readers import unpacked
 from .bag_storage import Storage, deserialize
 from .sequence import COMPRESSED_DEPTH, COMPRESSED_IMAGE, IMAGE, Topic, holds_depth
+from .units import samples_of_16_bits
 
 ZSTD_FORMAT = 'zstd'  # of zstd_image_transport
 _TRANSPORTS = ('', COMPRESSED_DEPTH, '/compressed', '/zstd')  # the first one that is there counts

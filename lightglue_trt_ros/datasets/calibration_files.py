@@ -25,6 +25,7 @@ from .calibration_texts import of_colmap_binary, of_text
 FORMS = ("this package's calib.yaml, into which you can copy the numbers of other files (width, height, fx, fy, cx, cy, k1, k2, "
          "p1, p2, k3), ROS's camera_calibration and CameraInfo, OpenCV's, EuRoC's sensor.yaml, Kalibr's camchain.yaml, "
          "VINS-Fusion's, ORB-SLAM's, COLMAP's, ZED's, rs-enumerate-devices -c and others of docs/evaluation.md")
+_READ = f'the forms that are read: {FORMS}'
 MOST_NAMED = 8  # of a file's cameras in a message: COLMAP may have one for each image
 _OPENCV = re.compile(r'\A%YAML:.*|!!opencv-(nd-)?matrix')  # not YAML, but in OpenCV's files
 _NO_SPACE = re.compile(r'^([ \t]*[\w.]+):(?=[^\s:])', re.MULTILINE)  # after a key: OpenCV reads that, and ORB-SLAM's files have it
@@ -179,50 +180,62 @@ def _naming(chosen: _Choice) -> Iterator[None]:
     except KeyError as error:
         keys = ', '.join(chosen.camera.keys[:8]) + ', ...' * (len(chosen.camera.keys) > 8)
         raise BagError(f'{chosen.words} has no {error.args[0]}' + (f', it has {keys}' if keys else '')
-                       + f'; the forms that are read: {FORMS}') from None
+                       + f'; {_READ}') from None
     except (ValueError, TypeError, BagError) as error:
         raise BagError(f'{chosen.words}: {error}') from None
 
 
 def _mapping(path: Path) -> dict[str, Any]:
-    import yaml
+    """What a file says, by key. Raises BagError."""
+    text, values = '', {}
     try:
         text = text_of(path)
-        with _naming_file(path):
-            calib: Any = of_text(text)
-        if calib:
-            pass
-        elif text.lstrip().startswith('<?xml'):
-            if '<opencv_storage' not in text:
-                raise BagError(f'{path} is XML, and not that of OpenCV (<opencv_storage>): export it as such; the forms '
-                               f'that are read: {FORMS}')
-            storage = cv2.FileStorage(str(path), cv2.FILE_STORAGE_READ)
-            calib = _plain_values(storage.root())  # nodes do not keep their storage
-        else:  # tabs stand in JSON and before comments, and PyYAML refuses them
-            documents = [each for each in yaml.safe_load_all(_NO_SPACE.sub(r'\1: ', _OPENCV.sub('', text.expandtabs())))
-                         if each is not None]  # `ros2 topic echo` ends each message with ---
-            calib = documents[0] if documents else None
-            if len(documents) > 1 and not all(_same_but_header(calib, each) for each in documents[1:]):
-                raise BagError(f'{path} holds {len(documents)} documents (---) that differ: keep one')
+        values = _parsed(path, text)
     except OSError as error:
         raise BagError(f'cannot read {path}: {error}') from None
     except UnicodeDecodeError:
-        calib = of_colmap_binary(path.read_bytes())
-        if not calib:
-            raise BagError(f'{path} is no text: export it as text, that of MATLAB by {_MATLAB}; the forms that are read: {FORMS}') \
-                from None
-    except (yaml.YAMLError, cv2.error, SystemError) as error:
-        raise BagError(f'{path} is no YAML, JSON or XML ({" ".join(str(error).split()):.200}); the forms that are read: {FORMS}') \
-            from None
-    if not isinstance(calib, dict):
+        values = of_colmap_binary(path.read_bytes())
+        if not values:
+            raise BagError(f'{path} is no text: export it as text, that of MATLAB by {_MATLAB}; {_READ}') from None
+    if not isinstance(values, dict):
         start = next((line for line in text.splitlines() if line.strip() and line[0] != '#'), '')
-        raise BagError(f'{path} is no calibration' + (f', it begins with {start[:60]!r}' if start else ', it is empty')
-                       + f'; the forms that are read: {FORMS}')
+        raise BagError(f'{path} is no calibration, it {f"begins with {start[:60]!r}" if start else "is empty"}; {_READ}')
     try:
-        check_finite(calib)
+        check_finite(values)
     except ValueError as error:
         raise BagError(f'{path}: {error}') from None
-    return calib
+    return values
+
+
+def _parsed(path: Path, text: str) -> Any:
+    """The values of a text of any kind, also such that are no mapping. Raises BagError."""
+    import yaml
+    with _naming_file(path):
+        values = of_text(text)
+    if values:
+        return values
+    try:
+        return _of_xml(path, text) if text.lstrip().startswith('<?xml') else _of_yaml(path, text)
+    except (yaml.YAMLError, cv2.error, SystemError) as error:
+        raise BagError(f'{path} is no YAML, JSON or XML ({" ".join(str(error).split()):.200}); {_READ}') from None
+
+
+def _of_xml(path: Path, text: str) -> Any:
+    if '<opencv_storage' not in text:
+        raise BagError(f'{path} is XML, and not that of OpenCV (<opencv_storage>): export it as such; {_READ}')
+    storage = cv2.FileStorage(str(path), cv2.FILE_STORAGE_READ)
+    return _plain_values(storage.root())  # nodes do not keep their storage
+
+
+def _of_yaml(path: Path, text: str) -> Any:
+    """Also of JSON: tabs stand in that and before comments, and PyYAML refuses them."""
+    import yaml
+    read = yaml.safe_load_all(_NO_SPACE.sub(r'\1: ', _OPENCV.sub('', text.expandtabs())))
+    documents = [each for each in read if each is not None]  # `ros2 topic echo` ends each message with ---
+    values = documents[0] if documents else None
+    if not all(_same_but_header(values, each) for each in documents[1:]):
+        raise BagError(f'{path} holds {len(documents)} documents (---) that differ: keep one')
+    return values
 
 
 def _same_but_header(one: Any, other: Any) -> bool:

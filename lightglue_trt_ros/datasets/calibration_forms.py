@@ -17,6 +17,7 @@ from ..core.cameras import FISHEYE, LEAST_BASELINE_M, MOST_BASELINE_M, POLYNOMIA
 from ..core.types import Float64
 from .calibration_exports import as_chain
 from .calibration_texts import BySize
+from .poses import is_rotation
 
 OTHERS = ('inverse_brown_conrady', 'modified_brown_conrady')  # RealSense's own lenses: their coefficients mostly are zero
 MODELS = {  # names of a camera's model in files, small letters, and the lens that they stand for; '' where another key names it
@@ -192,9 +193,8 @@ def sized(values: Mapping[str, Any], size: Callable[[], tuple[int, int]]) -> dic
 
 def rigid(matrix: Float64, name: str) -> Float64:
     """`matrix` (4, 4), checked. Raises ValueError."""
-    rotation = matrix[:3, :3]
-    if np.abs(rotation @ rotation.T - np.eye(3)).max() > 1e-3 or np.linalg.det(rotation) < 0:
-        raise ValueError(f'{name}: its left upper 3x3 is no rotation: {rotation.tolist()}')
+    if not is_rotation(matrix[:3]):
+        raise ValueError(f'{name}: its left upper 3x3 is no rotation: {matrix[:3, :3].tolist()}')
     if matrix[3].tolist() != [0, 0, 0, 1]:
         raise ValueError(f'{name}: its last row is {matrix[3].tolist()}, not [0, 0, 0, 1]')
     return matrix
@@ -371,12 +371,13 @@ def _first_pose(values: Mapping[str, Any]) -> Float64 | None:
     """Of a file with one camera, whichever tool's key it has."""
     fields = Fields(values)
     own = _pose(fields)
-    name = fields.first('body_T_cam0', 'IMU.T_b_c1', 'Tbc')
-    return fields.matrix(name) if own is None and name is not None else own
+    return _optional(fields, 'body_T_cam0', 'IMU.T_b_c1', 'Tbc') if own is None else own
 
 
-def _optional(fields: Fields, name: str) -> Float64 | None:
-    return fields.matrix(name) if name in fields else None
+def _optional(fields: Fields, *names: str) -> Float64 | None:
+    """The matrix of the first of `names` that is there; None without any."""
+    name = fields.first(*names)
+    return None if name is None else fields.matrix(name)
 
 
 def _vins(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
@@ -426,14 +427,8 @@ def _elsewhere(fields: Fields, key: str, read: Callable[[str], Mapping[str, Any]
 def _orbslam(values: Mapping[str, Any]) -> dict[str, DescribedCamera]:
     """ORB-SLAM's: Camera.fx (2) or Camera1.fx and Camera2.fx (3), Camera.type, Camera.width and Camera.height."""
     fields = Fields(values)
-    body = fields.first('IMU.T_b_c1', 'Tbc')
-    right = fields.first('Stereo.T_c1_c2', 'Tlr')
-
-    def left_in_body() -> Float64 | None:
-        return None if body is None else fields.matrix(body)
-
-    def right_in_left() -> Float64 | None:
-        return None if right is None else fields.matrix(right)
+    left_in_body = partial(_optional, fields, 'IMU.T_b_c1', 'Tbc')
+    right_in_left = partial(_optional, fields, 'Stereo.T_c1_c2', 'Tlr')
 
     def right_in_body() -> Float64 | None:
         left, offset = left_in_body(), right_in_left()

@@ -27,7 +27,6 @@ _COLMAP_NUMBERS = (('SIMPLE_PINHOLE', 3), ('PINHOLE', 4), ('SIMPLE_RADIAL', 4), 
                    ('THIN_PRISM_FISHEYE', 12))  # in cameras.bin, by their numbers, with the count of their parameters
 _ZED_SIZES = {'4K': (3840, 2160), 'QHDPLUS': (3200, 1800), '2K': (2208, 1242), 'FHD1200': (1920, 1200), 'FHD': (1920, 1080),
               'HD': (1280, 720), 'SVGA': (960, 600), 'VGA': (672, 376)}  # of one camera, by its sections' names
-_ZED_LENS = ('k1', 'k2', 'p1', 'p2', 'k3', 'k4', 'k5', 'k6')
 _ZED_REMARK = "of raw images: those of ZED's SDK and ROS driver mostly are rectified, and have the calibration of their CameraInfo"
 _OST = re.compile(r'^(width|height|camera matrix|distortion|projection)\s*\n((?:\s*' + _NUMBER + r'\s)+)', re.MULTILINE)
 _OST_KEYS = {'width': 'image_width', 'height': 'image_height', 'camera matrix': 'camera_matrix',
@@ -61,7 +60,7 @@ def of_colmap(text: str) -> dict[str, Any]:
 
     COLMAP counts pixels from the corner of the first one, OpenCV from its centre.
     """
-    lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith('#')]
+    lines = _values_in(text)
     found = list(filter(None, map(_COLMAP.fullmatch, lines)))
     cameras = {}
     for number, model, width, height, parameters in (match.groups() for match in found if len(found) == len(lines)):
@@ -76,6 +75,11 @@ def of_colmap(text: str) -> dict[str, Any]:
             'intrinsics': [numbers[0], numbers[focals - 1], cx, cy], 'distortion_model': lens,
             'distortion_coeffs': d + [0.0] * (4 - len(d)) if d else []}
     return cameras
+
+
+def _values_in(text: str) -> list[str]:
+    """Its lines without blanks and comments."""
+    return [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith('#')]
 
 
 def of_colmap_binary(data: bytes) -> dict[str, Any]:
@@ -176,7 +180,7 @@ def _of_numbers(text: str) -> dict[str, Any]:
     That is a 3x3, 3x4 or 4x4 matrix, as ScanNet and many scripts have it, or the line of DSO and 4Seasons, lens fx fy cx cy and
     coefficients, with a line width height after it.
     """
-    lines = [line.replace(',', ' ').split() for line in text.splitlines() if line.strip() and not line.lstrip().startswith('#')]
+    lines = [line.replace(',', ' ').split() for line in _values_in(text)]
     lens, lines = (lines[0][0], [lines[0][1:], *lines[1:]]) if len(lines) > 1 and lines[0][0].lower() in _DSO else ('', lines)
     with suppress(ValueError):
         if lens:

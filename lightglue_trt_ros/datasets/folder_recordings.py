@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -157,13 +157,17 @@ def images_in(folder: Path, stamps: str) -> list[Path]:
     files = files_in(folder)
     if not files:
         if inner := sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not is_hidden(entry.name)):
-            listing = ', '.join(inner[:4]) + ', …' * (len(inner) > 4)
-            raise BagError(f'{folder} holds no image, and the folders {listing}: a recording is of one camera; copy the images of '
-                           f'one of these as {folder.name}/ into a new folder')
+            raise BagError(f'{folder} holds no image, and the folders {first_of(inner, 4)}: a recording is of one camera; copy the '
+                           f'images of one of these as {folder.name}/ into a new folder')
         names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not is_hidden(entry.name))
         raise BagError(f'{folder} holds no image ({_in_words(names)}): an image folder has {folder.name}/*.png '
                        f'(or {", ".join(SUFFIXES[1:])}) and {stamps}')
     return files
+
+
+def first_of(names: Sequence[object], most: int) -> str:
+    """The first `most` of some names, for people."""
+    return ', '.join(map(str, names[:most])) + ', …' * (len(names) > most)
 
 
 def _in_words(names: list[str]) -> str:

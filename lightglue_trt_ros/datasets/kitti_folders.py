@@ -14,7 +14,7 @@ from ..utils.errors import BagError
 from ..utils.files import text_of
 from .folder_recordings import FolderRecording, RightFolder, images_in, natural
 from .poses import Trajectory, naming, read_kitti, read_stamps
-from .sequence import RIGHT_TOPIC, read_image
+from .sequence import RIGHT_TOPIC
 
 _EARTH_M = 6378137.0  # radius at the equator, of KITTI's devkit
 
@@ -51,9 +51,7 @@ class KittiFolder(FolderRecording):
         return RightFolder(self, images_in(folder, 'times.txt'), None if projection is None else self._camera(projection))
 
     def _camera(self, projection: Float64) -> Intrinsics:
-        height, width = read_image(self.files[0]).shape[:2]
-        shift_m = -float(np.linalg.solve(projection[:, :3], projection[:, 3])[0])
-        return Intrinsics(width, height, projection[:, :3], 'plumb_bob', np.zeros(5), shift_m=shift_m,
+        return Intrinsics(*self._size(), projection[:, :3], 'plumb_bob', np.zeros(5), shift_m=-float(_offset_of(projection)[0]),
                           source=str(self.path / 'calib.txt'))
 
     @cached_property
@@ -61,7 +59,7 @@ class KittiFolder(FolderRecording):
         if self._projection is None or not self._projection[:, 3].any():
             return None
         camera_in_body = np.eye(4)
-        camera_in_body[:3, 3] = -np.linalg.solve(self._projection[:, :3], self._projection[:, 3])
+        camera_in_body[:3, 3] = -_offset_of(self._projection)
         return camera_in_body
 
     @cached_property
@@ -77,6 +75,11 @@ class KittiFolder(FolderRecording):
         places = (here / 'poses.txt', here.parent.parent / 'poses' / f'{here.name}.txt')
         path = next((place for place in places if place.is_file()), None)
         return None if path is None else read_kitti(path, self.stamps_ns)
+
+
+def _offset_of(projection: Float64) -> Float64:
+    """(3,) of a camera by its projection (3, 4): its x is that of camera 0 plus this."""
+    return np.asarray(np.linalg.solve(projection[:, :3], projection[:, 3]), np.float64)
 
 
 def _kitti_camera(path: Path) -> int | None:
@@ -153,9 +156,8 @@ class KittiRawFolder(FolderRecording):
 
     @property
     def _offset(self) -> Float64:
-        """(3,) of a rectified camera: its x is that of camera 0 plus this."""
-        projection = self._of_cameras('P_rect', (3, 4))
-        return np.asarray(np.linalg.solve(projection[:, :3], projection[:, 3]), np.float64)
+        """(3,) of a rectified camera."""
+        return _offset_of(self._of_cameras('P_rect', (3, 4)))
 
     def _of_cameras(self, name: str, shape: tuple[int, ...], camera: str = '') -> Float64:
         number = camera or self._camera

@@ -8,6 +8,7 @@ import re
 import struct
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -67,18 +68,22 @@ def _by_name(path: Path) -> tuple[str, dict[str, Float64]]:
         if not text.lstrip().startswith('{'):
             return 'COLMAP', _of_colmap(text, path)
         with suppress(KeyError, TypeError):
-            values = json.loads(text)
-            if 'poses' in values and (table := np.array(values['poses'], np.float64)).shape[1:] == (7,):
-                with naming(path):
-                    numbered = enumerate(poses_from(table[:, 4:], table[:, :4]) @ _OPTICAL)
-                return 'Record3D', {f'{number}.jpg': pose for number, pose in numbered}
-            frames = values['frames']
-            poses = {Path(frame['file_path']).name: np.asarray(frame['transform_matrix'], np.float64) for frame in frames}
-            wrong = next((name for name, pose in poses.items() if pose.shape != (4, 4) or not is_rotation(pose[:3])), None)
-            if wrong is not None:
-                raise BagError(f'{path}: transform_matrix of {wrong} is {poses[wrong].tolist()}: its left upper 3x3 is no rotation')
-            return 'transforms.json', {name: pose @ _OPTICAL for name, pose in poses.items()}
+            return _of_json(json.loads(text), path)
     return '', {}
+
+
+def _of_json(values: Any, path: Path) -> tuple[str, dict[str, Float64]]:
+    """Of Record3D's metadata, and of a transforms.json. Raises BagError, and KeyError or TypeError for another file."""
+    if 'poses' in values and (table := np.array(values['poses'], np.float64)).shape[1:] == (7,):
+        with naming(path):
+            numbered = enumerate(poses_from(table[:, 4:], table[:, :4]) @ _OPTICAL)
+        return 'Record3D', {f'{number}.jpg': pose for number, pose in numbered}
+    frames = values['frames']
+    poses = {Path(frame['file_path']).name: np.asarray(frame['transform_matrix'], np.float64) for frame in frames}
+    wrong = next((name for name, pose in poses.items() if pose.shape != (4, 4) or not is_rotation(pose[:3])), None)
+    if wrong is not None:
+        raise BagError(f'{path}: transform_matrix of {wrong} is {poses[wrong].tolist()}: its left upper 3x3 is no rotation')
+    return 'transforms.json', {name: pose @ _OPTICAL for name, pose in poses.items()}
 
 
 def _of_images_bin(data: bytes) -> str:

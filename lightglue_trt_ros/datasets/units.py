@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
+from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.depth import SATURATED, depth_pixels
-from ..core.images import FEW_LEVELS, OUTER_PERCENT, samples_of_16_bits
-from ..utils.errors import BagError, FrameError
+from ..core.images import FEW_LEVELS, LAYOUTS, OUTER_PERCENT, check_image
+from ..utils.errors import BagError, FrameError, ImageEncodingError
+from ..utils.limits import decode_image
 from .folder_recordings import DepthFolder
 from .sequence import Frame, Recording, readable_frames
 
 JUDGED_IMAGES = 20  # by which bits and units are judged
 FILLED_BITS = (8, 10, 12, 14)  # of 16, by cameras
 SATURATED_SHARE = 0.001  # of pixels: fewer are single ones beyond 65.5 m
+_JPEG = b'\xff\xd8\xff'  # how one begins
 
 
 def bits_note(frames: Iterable[Frame], bits: int = 16) -> str:
@@ -47,6 +51,31 @@ def bits_note(frames: Iterable[Frame], bits: int = 16) -> str:
     if used < bits:
         return f'the images are dark: {found}, not {bits}; if the camera fills {used}, give --image-bits {used}'
     return f'bright parts of the images are lost: {found}, more than --image-bits {bits}; give the number that the camera fills'
+
+
+def samples_of_16_bits(msg: Any) -> NDArray[np.uint16] | None:
+    """The samples of an Image or CompressedImage of 16 bits; None where it has 8 bits, or is no image.
+
+    With those of many images you know how many bits the camera fills.
+    """
+    if hasattr(msg, 'format'):
+        data = bytes(msg.data)
+        if data.startswith(_JPEG) or 'compressedDepth' in msg.format:
+            return None
+        try:
+            image = decode_image(data, cv2.IMREAD_UNCHANGED)
+        except (ValueError, cv2.error):
+            return None
+        return None if image is None or image.dtype != np.uint16 or not image.size else np.asarray(image, np.uint16)
+    layout = LAYOUTS.get(msg.encoding)
+    if layout is None or layout.sample_bytes != 2:
+        return None
+    try:
+        check_image(msg, layout.pixel_bytes)
+    except ImageEncodingError:
+        return None
+    shape, strides = (msg.height, msg.width, layout.channels), (msg.step, layout.pixel_bytes, layout.sample_bytes)
+    return np.asarray(np.ndarray(shape, '>u2' if msg.is_bigendian else '<u2', msg.data, 0, strides), np.uint16)
 
 
 def median_depth(depth: Recording, on_note: Callable[[str], None]) -> float | None:

@@ -1,4 +1,4 @@
-"""~/matches on the wire: matches to a point cloud, and back by the names of its fields. No ROS here."""
+"""~/matches on the wire: matches to a point cloud; `cloud_reader` has the way back. No ROS here."""
 
 from __future__ import annotations
 
@@ -9,30 +9,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.keyframes import Keyframe
-from ..core.types import Float32, FrameMatches
-from ..utils.errors import FrameError
+from ..core.types import FrameMatches
 
 _COLUMNS = {'u': '<f4', 'v': '<f4', 'u_ref': '<f4', 'v_ref': '<f4', 'score': '<f4', 'track_id': '<u4', 'track_length': '<u4',
             't_ref': '<f4', 'cov_uu': '<f4', 'cov_uv': '<f4', 'cov_vv': '<f4', 'carried': '|u1'}
-_NAMES, _RIGHT, _SIZE = tuple(_COLUMNS), ('u_right', 'v_right'), ('image_width', 'image_height')
-_XYZ, _SIGMA = ('x', 'y', 'z'), 'sigma_z'
+NAMES, RIGHT, SIZE = tuple(_COLUMNS), ('u_right', 'v_right'), ('image_width', 'image_height')
+XYZ, SIGMA = ('x', 'y', 'z'), 'sigma_z'
 
 
 def _layout(first: tuple[str, ...] = (), *more: str) -> np.dtype[Any]:
     """The layout of a point: fields of 4 bytes, then the image's size in two fields of 2."""
-    names = (*first, *_NAMES, *more)
+    names = (*first, *NAMES, *more)
     width = 4 * len(names)
-    return np.dtype({'names': [*names, *_SIZE], 'formats': [*(_COLUMNS.get(name, '<f4') for name in names), '<u2', '<u2'],
+    return np.dtype({'names': [*names, *SIZE], 'formats': [*(_COLUMNS.get(name, '<f4') for name in names), '<u2', '<u2'],
                      'offsets': [*range(0, width, 4), width, width + 2], 'itemsize': width + 4})
 
 
-KEYFRAME_DTYPE = np.dtype([*((name, '<f4') for name in (*_XYZ, 'u', 'v', 'score')), ('track_id', '<u4'), (_SIGMA, '<f4'),
+KEYFRAME_DTYPE = np.dtype([*((name, '<f4') for name in (*XYZ, 'u', 'v', 'score')), ('track_id', '<u4'), (SIGMA, '<f4'),
                            ('descriptor', '<u2', (256,))])  # a point of ~/keyframe; the descriptor is float16 in 16-bit words
 # Of one camera, of one with depth, and of a stereo pair. Where points are known in space, x, y, z come first, for PCL.
-LAYOUTS = MATCH_DTYPE, DEPTH_DTYPE, STEREO_DTYPE = _layout(), _layout(_XYZ, _SIGMA), _layout(_XYZ, *_RIGHT, _SIGMA)
-_OPTIONAL = dict.fromkeys(('cov_uu', 'cov_uv', 'cov_vv'), np.nan) | {'carried': 0}  # absent in clouds of former versions
-_FORMATS = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'f4', 8: 'f8'}  # by sensor_msgs/PointField's datatypes
-_DATATYPES = {kind: number for number, kind in _FORMATS.items()}
+LAYOUTS = MATCH_DTYPE, DEPTH_DTYPE, STEREO_DTYPE = _layout(), _layout(XYZ, SIGMA), _layout(XYZ, *RIGHT, SIGMA)
+FORMATS = {1: 'i1', 2: 'u1', 3: 'i2', 4: 'u2', 5: 'i4', 6: 'u4', 7: 'f4', 8: 'f8'}  # by sensor_msgs/PointField's datatypes
+_DATATYPES = {kind: number for number, kind in FORMATS.items()}
 
 
 def stamp_seconds(header_or_stamp: Any) -> float:
@@ -70,7 +68,7 @@ def fill_cloud(msg: Any, matches: FrameMatches) -> Any:
         points['u_right'], points['v_right'] = matches.right_keypoints.T
     if matches.xyz is not None:
         points['x'], points['y'], points['z'] = matches.xyz.T
-        points[_SIGMA] = matches.sigma_z
+        points[SIGMA] = matches.sigma_z
     points['image_height'], points['image_width'] = matches.image_size or (0, 0)
     return fill_points(msg, points, dense=matches.xyz is None)  # NaN: not known in space, no right point
 
@@ -85,7 +83,7 @@ def fill_keyframe(msg: Any, keyframe: Keyframe, least_score: float) -> Any:
     points = np.zeros(len(rows), KEYFRAME_DTYPE)
     points['x'], points['y'], points['z'] = keyframe.xyz[rows].T
     points['u'], points['v'] = keyframe.keypoints[rows].T
-    points['score'], points['track_id'], points[_SIGMA] = scores[rows], keyframe.track_ids[rows], keyframe.sigma_z[rows]
+    points['score'], points['track_id'], points[SIGMA] = scores[rows], keyframe.track_ids[rows], keyframe.sigma_z[rows]
     points['descriptor'] = np.ascontiguousarray(keyframe.descriptors[rows]).view(np.uint16)
     return fill_points(msg, points, dense=False)
 
@@ -96,55 +94,3 @@ def fill_points(msg: Any, points: NDArray[Any], dense: bool) -> Any:
     msg.is_bigendian, msg.is_dense = False, dense
     msg.data.frombytes(points.view(np.uint8))
     return msg
-
-
-def matches_from_cloud(msg: Any) -> FrameMatches:
-    """The correspondences of a cloud of ~/matches, read by field name with any offsets, padding, types and byte order.
-
-    Without points, `reference_stamp` is NaN and `image_size` None; `stage_ms` is empty. Clouds of former versions may have NaN
-    covariances and no `image_size`; `right_keypoints` are None without stereo, `xyz` and `sigma_z` also without depth.
-    Raises FrameError when fields are missing or the data does not fit the declared layout.
-    """
-    fields = {field.name: field for field in msg.fields}
-    missing = [name for name in _NAMES if name not in fields and name not in _OPTIONAL]
-    if missing:
-        raise FrameError(f'cloud lacks {", ".join(missing)} (it has {", ".join(fields) or "no fields"}): subscribe to ~/matches')
-    stereo = all(name in fields for name in _RIGHT)
-    sized = all(name in fields for name in _SIZE)
-    spatial = all(name in fields for name in (*_XYZ, _SIGMA))
-    names = [name for name in (*_NAMES, *(_RIGHT if stereo else ()), *((*_XYZ, _SIGMA) if spatial else ()),
-                               *(_SIZE if sized else ())) if name in fields]
-    points = np.empty(0, STEREO_DTYPE)
-    if msg.height and msg.width:
-        row = msg.point_step * msg.width
-        needed = msg.row_step * (msg.height - 1) + row
-        if len(msg.data) < needed or (msg.height > 1 and msg.row_step < row):
-            raise FrameError(f'cloud of {msg.width}x{msg.height} points, point_step {msg.point_step}, row_step {msg.row_step} '
-                             f'needs {max(needed, row * msg.height)} bytes and holds {len(msg.data)}: check its writer')
-        order, formats = '>' if msg.is_bigendian else '<', []
-        for name in names:
-            kind = _FORMATS.get(fields[name].datatype)
-            if kind is None or fields[name].offset + int(kind[1]) > msg.point_step:
-                raise FrameError(f'cloud field {name} has datatype {fields[name].datatype} at offset {fields[name].offset}, '
-                                 f'point_step is {msg.point_step}: check its writer')
-            formats.append(order + kind)
-        layout = np.dtype({'names': names, 'formats': formats, 'itemsize': msg.point_step,
-                           'offsets': [fields[name].offset for name in names]})
-        shape, strides = (msg.height, msg.width), (msg.row_step if msg.height > 1 else row, msg.point_step)
-        points = np.ndarray(shape, layout, msg.data, 0, strides).reshape(-1)
-    stamp = stamp_seconds(msg.header)
-
-    def column(*parts: str) -> Float32:
-        known = points.dtype.names or ()
-        return np.stack([points[part].astype(np.float32) if part in known else np.full(len(points), _OPTIONAL[part], np.float32)
-                         for part in parts], axis=1)
-
-    size = tuple(int(points[name][0]) for name in reversed(_SIZE)) if sized and len(points) else (0, 0)
-    return FrameMatches(
-        stamp=stamp, image_size=(size[0], size[1]) if all(size) else None,
-        reference_stamp=stamp + float(points['t_ref'][0]) if len(points) else float('nan'),
-        keypoints=column('u', 'v'), reference_keypoints=column('u_ref', 'v_ref'), scores=column('score')[:, 0],
-        track_ids=points['track_id'].astype(np.uint32), track_lengths=points['track_length'].astype(np.uint32),
-        covariances=column('cov_uu', 'cov_uv', 'cov_uv', 'cov_vv').reshape(-1, 2, 2),
-        carried=column('carried')[:, 0].astype(np.uint8), right_keypoints=column(*_RIGHT) if stereo else None,
-        xyz=column(*_XYZ) if spatial else None, sigma_z=column(_SIGMA)[:, 0] if spatial else None)

@@ -28,7 +28,8 @@ from ..odometry.sliding_window import SAME_S, Fix, MatchOdometry, Quality
 from ..utils.errors import ConfigError, FrameError
 from . import diagnostics
 from .camera_info import CameraListener, RigListener
-from .clouds import matches_from_cloud, stamp_seconds
+from .cloud_reader import matches_from_cloud
+from .clouds import stamp_seconds
 from .fading_log import FadingLog
 from .frames import FrameTree
 from .parameters import settings_given

@@ -15,7 +15,7 @@ from support.camera_info_bags import HEIGHT, WIDTH, ZERO, Images, Info, K, camer
 from support.image_recordings import pinhole
 
 from lightglue_trt_eval.options import EvaluationOptions
-from lightglue_trt_eval.predict.scene import open_scene
+from lightglue_trt_eval.predict.recorded_scene import open_scene
 from lightglue_trt_ros.core.cameras import Intrinsics, distortion_model
 from lightglue_trt_ros.datasets.bag import open_recording, stereo_recording
 from lightglue_trt_ros.utils.errors import BagError

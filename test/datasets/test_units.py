@@ -21,7 +21,7 @@ from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_eval.cli.quantize import main as quantize
 from lightglue_trt_eval.options import EvaluationOptions
 from lightglue_trt_eval.predict.frames import check_registered
-from lightglue_trt_eval.predict.scene import open_scene
+from lightglue_trt_eval.predict.recorded_scene import open_scene
 from lightglue_trt_ros.cli.build_engines import _recorded_frames
 from lightglue_trt_ros.cli.build_engines import main as build_engines
 from lightglue_trt_ros.core.cameras import Intrinsics

@@ -37,7 +37,7 @@ TAKES_ARRAYS = re.compile(r'(find(Ess|Fund|Homo)|solve|refine|recover|decompose|
                           r'calcOpt|batchD|goodF|perspectiveT|warp)')
 COVERED = {'core/cameras', 'core/lens', 'core/refinement/variance_factor', 'odometry/two_view', 'odometry/likelihood',
            'odometry/sliding_window', 'odometry/bundle_adjustment', 'odometry/pose_covariance', 'score/pair_score', 'baselines',
-           'core/static_points', 'images/static_structure'}
+           'core/static_evidence', 'images/static_structure'}
 WIDTH, HEIGHT = 640, 480
 K = np.array([[500.0, 0, 320], [0, 510, 240], [0, 0, 1]])
 STANDING, MOVED = np.eye(4), pose([0.02, 0.08, -0.05], [0.4, -0.1, 0.2])

@@ -13,7 +13,8 @@ pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 from support.evaluated_bags import CAMERA, HEIGHT, WIDTH, make_bag
 
 from lightglue_trt_eval.options import OWN_RIGHT_IMAGES, EvaluationOptions
-from lightglue_trt_eval.predict.scene import Scene, named_pair, open_scene
+from lightglue_trt_eval.predict.recorded_scene import named_pair, open_scene
+from lightglue_trt_eval.predict.scene import Scene
 from lightglue_trt_ros.core.cameras import Intrinsics, distortion_model
 from lightglue_trt_ros.datasets.bag import open_recording, stereo_recording
 from lightglue_trt_ros.utils.errors import BagError

@@ -22,7 +22,7 @@ from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.ros import camera_info
 from lightglue_trt_ros.ros.camera_info import LINES, CameraListener
-from lightglue_trt_ros.ros.clouds import matches_from_cloud
+from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud
 from lightglue_trt_ros.ros.fading_log import FadingLog
 
 SIZE = (48, 64)

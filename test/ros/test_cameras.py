@@ -20,7 +20,7 @@ from support.ros_helpers import SECOND, SMALL, header, image_message, matcher_no
 from support.waiting import wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
-from lightglue_trt_ros.ros.clouds import matches_from_cloud
+from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.utils.errors import ConfigError, EngineError
 

@@ -15,7 +15,8 @@ from sensor_msgs.msg import PointCloud2, PointField
 from std_msgs.msg import Header
 
 from lightglue_trt_ros.core.types import FrameMatches
-from lightglue_trt_ros.ros.clouds import MATCH_DTYPE, fill_cloud, layout_of, matches_from_cloud, point_fields, stamp_seconds
+from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud
+from lightglue_trt_ros.ros.clouds import MATCH_DTYPE, fill_cloud, layout_of, point_fields, stamp_seconds
 from lightglue_trt_ros.utils.errors import FrameError
 
 

@@ -37,7 +37,8 @@ from support.stereo_pairs import HEIGHT, WIDTH, K, camera_info, wall_pairs
 from support.waiting import wait_for
 
 from lightglue_trt_ros.core.types import FrameMatches
-from lightglue_trt_ros.ros.clouds import fill_cloud, layout_of, matches_from_cloud, point_fields
+from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud
+from lightglue_trt_ros.ros.clouds import fill_cloud, layout_of, point_fields
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.parameters import NodeConfig
 from lightglue_trt_ros.utils.errors import ConfigError

@@ -20,7 +20,7 @@ from support.waiting import wait_for
 
 from lightglue_trt_eval.demo.flight import EPOCH_NS, Flight
 from lightglue_trt_ros.cli.matcher import main as matcher
-from lightglue_trt_ros.ros.clouds import matches_from_cloud
+from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud
 
 
 @pytest.mark.parametrize(('number', 'weights'), [(signal.SIGINT, 'ours'), (signal.SIGTERM, 'ours_light')])

@@ -19,7 +19,7 @@ from support.waiting import wait_for
 
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.masks import load_mask
-from lightglue_trt_ros.ros.clouds import matches_from_cloud
+from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.utils.errors import ConfigError
 

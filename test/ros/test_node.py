@@ -32,7 +32,7 @@ from support.waiting import wait_for
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.ros import diagnostics
-from lightglue_trt_ros.ros.clouds import matches_from_cloud
+from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud
 from lightglue_trt_ros.ros.fading_log import FadingLog
 from lightglue_trt_ros.ros.frame_statistics import FrameStatistics
 from lightglue_trt_ros.ros.matcher import subscription

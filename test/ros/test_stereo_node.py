@@ -19,7 +19,7 @@ from support.stereo_pairs import BASELINE, DISPARITY, HEIGHT, WIDTH, K, camera_i
 from support.vins_estimator import Estimator
 from support.waiting import wait_for
 
-from lightglue_trt_ros.ros.clouds import matches_from_cloud
+from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud
 from lightglue_trt_ros.ros.parameters import NodeConfig
 from lightglue_trt_ros.utils.errors import ConfigError
 
