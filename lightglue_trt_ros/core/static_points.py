@@ -45,7 +45,7 @@ class _Still(NamedTuple):
 
     def only(self, which: NDArray[np.bool_]) -> _Still:
         """Those of the points `which` (N,) marks."""
-        return _Still(*(each[which] for each in self))
+        return _Still(self.rows[which], self.anchors[which], self.since[which])
 
 
 class Judged(NamedTuple):

@@ -128,7 +128,7 @@ def test_scenery_far_away_stands_and_belongs_to_the_scene(step, near):
 
 def test_where_none_was_foreign_for_long_few_frames_are_judged(monkeypatch):
     """Past scenery far away, until something covers a corner of the lens."""
-    rng, judged_in = np.random.default_rng(26), []
+    rng, judged_in, number = np.random.default_rng(26), [], 0
     motion = Displacements.common_motion
     monkeypatch.setattr(Displacements, 'common_motion', lambda points: judged_in.append(number) or motion(points))
     far, road, cover = scattered(rng, 80, top=60, bottom=235), scattered(rng, 300, top=250), scattered(rng, 40, top=400, right=100)
