@@ -27,7 +27,7 @@ from .stereo import RightImage, check_epipolar
 from .timing import Stopwatch
 from .track_propagation import MAX_SIGMA_PX
 from .tracks import TrackCounter, Tracks
-from .types import FrameMatches, Matches, Rows, Thresholds, UInt8, largest_sigmas
+from .types import FrameMatches, Matches, Rows, UInt8, largest_sigmas
 
 
 class _Found(NamedTuple):
@@ -198,7 +198,7 @@ class FrameMatcher:
                         self._variance_factor.fit_limit, self._camera)
         found, refused = self._find_at_zero(pair, sought, clock)
         if found is None:
-            tried = pair.match(self._thresholds, sought)
+            tried = pair.match(self.config.thresholds(self.backend.score_calibration), sought)
             clock.lap('match')
             found = self._complete(pair, sought, *tried, clock)
         answer, correspondences, judged = found
@@ -259,16 +259,12 @@ class FrameMatcher:
         Unmatched points need the covariances of propagated points.
         """
         left, unit = pair.reference.points, max(1.0, pair.reference.unit)
-        points, refined = pair.matched_and_refined(rows, self._thresholds)
+        points, refined = pair.matched_and_refined(rows, self.config.thresholds(self.backend.score_calibration))
         accepted = np.isfinite(points).all(axis=1) | (largest_sigmas(refined.covariances) < MAX_SIGMA_PX * unit)
         covariances = refined.covariances * np.float32(self._variance_factor.value)
         stereo = check_epipolar(rig, left[rows], np.where(accepted[:, None], refined.points, points), covariances, unit)
         note = '; '.join(filter(None, (matches.note, stereo.note)))
         return dataclasses.replace(matches, right_keypoints=stereo.points, note=note, **stereo.positions._asdict())
-
-    @property
-    def _thresholds(self) -> Thresholds:
-        return self.config.thresholds(self.backend.score_calibration)
 
     def _take(self, current: TrackedFrame) -> None:
         """The frame is the next one's reference, or where two kinds of frames alternate, of the one after that."""

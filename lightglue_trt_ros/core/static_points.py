@@ -22,6 +22,7 @@ from .types import NOTABLE, Float32, Rows, Standing, UInt8
 
 CONTRADICTED_PX = 1.5  # from its epipolar line, since it stands; of the engine's image
 RECENT, OFTEN = 15, 0.25  # frames; share of those, from which on it is said
+RARELY, HARDLY = 5, 0.005  # frames to the next one that is judged, once RECENT have shown hardly any foreign point: share
 
 
 class _Still(NamedTuple):
@@ -29,24 +30,22 @@ class _Still(NamedTuple):
 
     rows: Rows  # (N,)
     anchors: Float32  # (N, 2) where they began to
-    expected: Float32  # (N, 2) how far the others have moved there since
-    off: Float32  # (N, 2) how far they would have had to move since to be on their epipolar lines
+    since: Float32  # (N, 2, 2) sums: how far the others moved there, and how far they would have had to, to be on their lines
 
-    def since(self, rows: Rows, before: Float32, expected: Float32, off: Float32) -> _Still:
-        """Points `rows` (M,) that stood `before` (M, 2) and go on, or begin."""
-        anchors, expected, off = before.copy(), expected.copy(), off.copy()
+    def and_now(self, rows: Rows, before: Float32, now: Float32) -> _Still:
+        """Points `rows` (M,) that stood `before` (M, 2) and go on, or begin; what was found `now` (M, 2, 2) is added."""
+        anchors, since = before.copy(), now.copy()
         if len(self.rows):
             order = self.rows.argsort()
             place = order[np.minimum(self.rows[order].searchsorted(rows), len(order) - 1)]
             known = self.rows[place] == rows
             anchors[known] = self.anchors[place[known]]
-            expected[known] += self.expected[place[known]]
-            off[known] += self.off[place[known]]
-        return _Still(rows, anchors, expected, off)
+            since[known] += self.since[place[known]]
+        return _Still(rows, anchors, since)
 
     def only(self, which: NDArray[np.bool_]) -> _Still:
         """Those of the points `which` (N,) marks."""
-        return _Still(self.rows[which], self.anchors[which], self.expected[which], self.off[which])
+        return _Still(self.rows[which], self.anchors[which], self.since[which])
 
 
 class Judged(NamedTuple):
@@ -59,7 +58,7 @@ class Judged(NamedTuple):
 
 
 NOTHING = Judged(None)
-NOBODY = _Still(np.zeros(0, np.intp), *np.zeros((3, 0, 2), np.float32))
+NOBODY = _Still(np.zeros(0, np.intp), np.zeros((0, 2), np.float32), np.zeros((0, 2, 2), np.float32))
 
 
 class StaticPoints:
@@ -71,6 +70,7 @@ class StaticPoints:
         self._share = self._often = 0.0  # of the matches that stand while the others move, and of frames with such: means of RECENT
         self._cells = np.zeros(GRID[0] * GRID[1])  # where in the image
         self._still = NOBODY  # in the newest frame
+        self._clean = 0  # frames in turn in which points stand and hardly any was foreign
 
     def judge(self, rows: Rows, next_rows: Rows, before: Float32, after: Float32, size: Size, unit: float) -> Judged:
         """Points (N, 2) `before` and `after`, `rows` of the frame before and `next_rows` of this one; pixels of images of `size`.
@@ -79,6 +79,10 @@ class StaticPoints:
         """
         points = Displacements(before, after, size, unit)
         if np.count_nonzero(points.standing) > NOTABLE * len(rows):
+            if self._clean >= RECENT and self._clean % RARELY and not self.pixels.blocked:  # they stand on, and no more is known
+                at = np.flatnonzero(points.standing)
+                still = self._still.and_now(rows[at], before[at], np.zeros((len(at), 2, 2), np.float32))
+                return Judged(None, standing=still._replace(rows=next_rows[at]))
             motion = points.common_motion()
             return NOTHING if motion is None else self._judge(rows, next_rows, points, motion)
         if not (self.pixels.blocked and len(rows)):
@@ -101,6 +105,8 @@ class StaticPoints:
         """Keep what was `judged` of a frame, and look for the pattern in its image, gray uint8 (H, W)."""
         self._still = judged.standing or NOBODY
         share = 0.0 if judged.foreign is None else float(judged.foreign.mean())
+        if judged.standing is not None:
+            self._clean = self._clean + 1 if share < HARDLY else 0
         self._share += (share - self._share) / RECENT
         self._often += ((share > 0) - self._often) / RECENT
         if share and judged.cells is not None:
@@ -119,11 +125,12 @@ class StaticPoints:
             return NOTHING
         at, unit = evidence.rows, points.unit
         off = np.zeros((len(at), 2), np.float32) if certain else evidence.off_lines()
-        still = self._still.since(rows[at], evidence.static, evidence.expected[at], off)
+        still = self._still.and_now(rows[at], evidence.static, np.stack([evidence.expected[at], off], axis=1))
+        expected_px, off_px = np.linalg.norm(still.since, axis=2).T
         stays = np.linalg.norm(points.after[at] - still.anchors, axis=1) < STILL_PX * unit
-        static = stays & (np.linalg.norm(still.expected, axis=1) > EXPECTED_PX * unit)
+        static = stays & (expected_px > EXPECTED_PX * unit)
         if not certain:
-            static &= (np.linalg.norm(still.off, axis=1) > CONTRADICTED_PX * unit) | evidence.among_fast()
+            static &= (off_px > CONTRADICTED_PX * unit) | evidence.among_fast()
         foreign = np.zeros(len(rows), np.bool_)
         foreign[at] = static
         many = self.pixels.blocked or np.count_nonzero(foreign) > NOTABLE * len(rows)

@@ -8,6 +8,7 @@ from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
+from lightglue_trt_ros.core.static_evidence import Displacements
 from lightglue_trt_ros.core.static_points import StaticPoints
 from lightglue_trt_ros.core.types import HostFeatures, Matches
 
@@ -123,6 +124,24 @@ def test_scenery_far_away_stands_and_belongs_to_the_scene(step, near):
         before, depth = after, depth - step[2]
     assert not points.pixels.blocked
     assert points.standing is None
+
+
+def test_where_none_was_foreign_for_long_few_frames_are_judged(monkeypatch):
+    """Past scenery far away, until something covers a corner of the lens."""
+    rng, judged_in, number = np.random.default_rng(26), [], 0
+    motion = Displacements.common_motion
+    monkeypatch.setattr(Displacements, 'common_motion', lambda points: judged_in.append(number) or motion(points))
+    far, road, cover = scattered(rng, 80, top=60, bottom=235), scattered(rng, 300, top=250), scattered(rng, 40, top=400, right=100)
+    before, points, shares = np.concatenate([far, road]), StaticPoints(SIZE), []
+    depth = np.concatenate([np.full(80, 500.0), depth_of(road)])
+    for number in range(60):
+        is_covered = number >= 41
+        after = moved(rng, seen(before, depth, (0, 0.01 * is_covered, 0), (0.15, 0, 0)), 0.1)
+        covered = cover if is_covered else cover[:0]
+        judged = judge(points, np.concatenate([before, covered]), np.concatenate([after, covered]))
+        shares.append(dropped(judged, 420)[380:].mean() if is_covered else 0.0)
+    assert judged_in == [*range(16), 20, 25, 30, 35, 40, *range(45, 60)], 'each again, once there is something'
+    assert min(shares[45:]) > 0.9
 
 
 def test_wrong_matches_before_a_standing_camera_drop_nothing():
