@@ -85,11 +85,31 @@ class SpunMatcher:
         self.close = ends.close
 
 
+class PeerNode(Node):
+    """What it destroys goes in the thread that spins it: rclpy's executor ends where it goes while the thread prepares to wait."""
+
+    def destroy_publisher(self, publisher: Any) -> Any:
+        return self._while_nothing_waits(super().destroy_publisher, publisher)
+
+    def destroy_subscription(self, subscription: Any) -> Any:
+        return self._while_nothing_waits(super().destroy_subscription, subscription)
+
+    def destroy_client(self, client: Any) -> Any:
+        return self._while_nothing_waits(super().destroy_client, client)
+
+    def _while_nothing_waits(self, destroy: Callable[[Any], bool], entity: Any) -> Any:
+        if self.executor is None:  # no longer spun
+            return destroy(entity)
+        done = self.executor.create_task(destroy, entity)
+        wait_for(done.done)
+        return done.result()
+
+
 class Peer:
     """A node with publishers for images and subscriptions to all that the matcher publishes, spun by a thread."""
 
     def __init__(self, matcher: str = '/matcher') -> None:
-        self.node = Node('peer')
+        self.node = PeerNode('peer')
         self.clouds: list[PointCloud2] = []
         self.debug_images: list[Image] = []
         self.reports: list[DiagnosticArray] = []
@@ -145,6 +165,7 @@ def spun(node: Node) -> Iterator[None]:
     yield
     executor.shutdown()
     thread.join(2)
+    node.executor = None
     node.destroy_node()
 
 
