@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import yaml
 
+Loader = getattr(yaml, 'CSafeLoader', yaml.SafeLoader)  # in C, where there is one: ten times as fast
 REPOSITORY = Path(__file__).resolve().parents[1]
 PASSED, FAILED = 0, 1  # of pytest's exit codes, those that say something about a mutant
 PATIENCE, PATIENCE_S = 4, 60  # a mutant hangs that takes so many times what the tests take, and so much longer
@@ -45,7 +46,7 @@ class Mutant(NamedTuple):
 
 
 def mutants() -> list[Mutant]:
-    return [Mutant(**entry) for entry in yaml.safe_load((REPOSITORY / 'test' / 'mutants.yaml').read_text())]
+    return [Mutant(**entry) for entry in yaml.load((REPOSITORY / 'test' / 'mutants.yaml').read_text(), Loader)]
 
 
 class Copy:

@@ -33,7 +33,7 @@ def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> Callab
         out = tmp_path / 'out'
         shutil.rmtree(out, ignore_errors=True)
         with nullcontext() if pictures else no_pictures():
-            code = main([*map(str, arguments), '--out', str(out), *SMALL])
+            code = main([*SMALL, *map(str, arguments), '--out', str(out)])
         captured = capfd.readouterr()
         assert 'Traceback' not in captured.err
         report = out / 'report.json'

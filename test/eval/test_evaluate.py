@@ -214,7 +214,7 @@ def test_points_are_undistorted_before_any_geometry() -> None:
 @pytest.mark.slow
 def test_the_same_recording_gives_the_same_figures() -> None:
     def figures() -> list[Any]:
-        runs = World(10).evaluated(Knowing(noise=0.5), Knowing('other', noise=0.8, share=0.7), strides=[1, 2])
+        runs = World(6).evaluated(Knowing(noise=0.5), Knowing('other', noise=0.8, share=0.7), strides=[1, 2])
         return [[repr(result.pairs), result.track_lengths, result.odometry.figures, result.forward_backward] for result in runs]
 
     assert figures() == figures()

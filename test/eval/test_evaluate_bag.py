@@ -182,7 +182,7 @@ def test_two_runs_do_not_write_one_report(tmp_path: Path, capfd: pytest.CaptureF
 def test_options_take_their_own_words_alone(run: Any, tmp_path: Path, usage_error: Callable[..., str]) -> None:
     bag = make_bag(tmp_path / 'bag')
     for words in (['--baselines', 'sift', 'orb', bag], [bag, '--baselines', 'sift,orb']):
-        code, text, report = run(*words)
+        code, text, report = run('--strides', '1', '--max-frames', '3', *words)
         assert code == 0, text
         assert [matcher['name'] for matcher in report['matchers']] == ['ours', 'SIFT', 'ORB']
     code, text, report = run('--compare', 'fp32', 'weights=ours_light', make_bag(tmp_path / 'two', 2))
@@ -196,7 +196,8 @@ def test_options_take_their_own_words_alone(run: Any, tmp_path: Path, usage_erro
 
 def test_a_mask_holds_for_all_matchers(run: Any, tmp_path: Path) -> None:
     bag = make_bag(tmp_path / 'bag')
-    plain, hidden = (run(bag, '--baselines', 'sift', 'orb', 'klt', *more)[2] for more in ((), ('--mask', masked(tmp_path))))
+    words = bag, '--strides', '1', '--baselines', 'sift', 'orb', 'klt'
+    plain, hidden = (run(*words, *more)[2] for more in ((), ('--mask', masked(tmp_path))))
     for before, after in zip(plain['matchers'], hidden['matchers'], strict=True):
         assert 0.2 < after['summary']['1']['matches'] / before['summary']['1']['matches'] < 0.9, after['name']
     cv2.imwrite(str(tmp_path / 'mask.png'), np.ones((10, 10), np.uint8))
@@ -207,14 +208,15 @@ def test_a_mask_holds_for_all_matchers(run: Any, tmp_path: Path) -> None:
 
 def test_frames_are_degraded_for_every_matcher_alike(run: Any, tmp_path: Path, usage_error: Callable[..., str]) -> None:
     bag = make_bag(tmp_path / 'bag')
-    plain = run(bag, '--baselines', 'sift', 'orb')[2]
-    code, text, report = run(bag, '--baselines', 'sift', 'orb', '--degrade', 'dim')
+    words = bag, '--strides', '1', '--baselines', 'sift', 'orb'
+    plain = run(*words)[2]
+    code, text, report = run(*words, '--degrade', 'dim')
     assert code == 0
     assert 'degraded, dim: Three tenths of the light' in text
     assert report['recording']['degraded'] == 'dim'
     for before, after in zip(plain['matchers'][1:], report['matchers'][1:], strict=True):
         assert before['pairs']['1']['matches'] != after['pairs']['1']['matches'], before['name']
-    assert report['matchers'][1]['pairs'] == run(bag, '--baselines', 'sift', 'orb', '--degrade', 'dim')[2]['matchers'][1]['pairs']
+    assert report['matchers'][1]['pairs'] == run(*words, '--degrade', 'dim')[2]['matchers'][1]['pairs']
     assert 'leave out --live' in usage_error(main, bag, '--degrade', 'dim', '--live')
 
 
@@ -370,10 +372,10 @@ def test_no_bag_and_no_place_for_the_report(tmp_path: Path, capfd: pytest.Captur
     assert main([str(tmp_path / 'nothing'), '--out', str(tmp_path / 'out')]) == 1
     assert 'nothing does not exist' in capfd.readouterr().err
     (tmp_path / 'file').touch()
-    started = time.monotonic()
     assert main([str(make_bag(tmp_path / 'bag')), '--out', str(tmp_path / 'file' / 'out')]) == 1
-    assert 'cannot write to' in capfd.readouterr().err
-    assert time.monotonic() - started < 5, 'it is known before the work'
+    printed = capfd.readouterr()
+    assert 'cannot write to' in printed.err
+    assert printed.out == '', 'it is known before the work'
 
 
 def test_a_full_disk_leaves_no_report_without_its_page(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> None:
@@ -398,20 +400,20 @@ def test_copies_of_pictures_and_cameras_that_alternate_get_a_note(run: Any, tmp_
 
 
 def test_memory_does_not_grow_with_the_recording(run: Any, tmp_path: Path) -> None:
-    """Held images would be 110 kB a frame, 2.2 MB in all."""
+    """Held images would be 110 kB a frame, 1.3 MB in all."""
     import gc
     import tracemalloc
     height, width = 3 * HEIGHT, 3 * WIDTH
     camera = Intrinsics(width, height, np.array([[330.0, 0, 192], [0, 330.0, 144], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
     peaks: list[int] = []
-    for count in (4, 10, 30):  # the first one imports
+    for count in (4, 8, 20):  # the first one imports
         bag = make_bag(tmp_path / f'bag{count}', count, sizes=dict.fromkeys(range(count), (height, width)), intrinsics=camera)
         gc.collect()
         tracemalloc.start()
-        assert run(bag)[0] == 0
+        assert run(bag, '--strides', '1')[0] == 0
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert peaks[2] - peaks[1] < 20 * height * width // 2, peaks
+    assert peaks[2] - peaks[1] < 12 * height * width // 2, peaks
 
 
 def test_ctrl_c_leaves_a_report_of_what_was_done(tmp_path: Path) -> None:
@@ -423,7 +425,7 @@ def test_ctrl_c_leaves_a_report_of_what_was_done(tmp_path: Path) -> None:
         time.sleep(2.0)
     finally:
         process.send_signal(signal.SIGINT)
-        text = process.communicate(timeout=60)[0]
+        text = process.communicate(timeout=150)[0]
     assert process.returncode == 130, text
     assert 'Traceback' not in text
     report = json.loads((tmp_path / 'out' / 'report.json').read_text())
@@ -438,7 +440,7 @@ def test_real_networks_on_a_real_sequence(tmp_path: Path, shared_data: Path) -> 
                      '--max-keypoints', '512', '--strides', '1,2', '--baselines', 'sift', '--compare', 'fp32', 'fp8',
                      '--backend', 'onnxruntime', '--refinement', 'none', '--fail-under', 'pose_auc@10=60',
                      '--out', tmp_path / 'out')
-    text = process.communicate(timeout=60)[0]
+    text = process.communicate(timeout=150)[0]
     assert process.returncode == 0, text
     report = json.loads((tmp_path / 'out' / 'report.json').read_text())
     assert [matcher['name'] for matcher in report['matchers']] == ['ours fp32', 'SIFT']

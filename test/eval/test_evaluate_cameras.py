@@ -162,7 +162,7 @@ def test_live_a_camera_plays_into_a_node(tmp_path: Path) -> None:
     pytest.importorskip('rclpy', reason='rclpy is not installed: nothing is evaluated live')
     process = launch(two_cameras(tmp_path / 'bag'), '--out', tmp_path / 'out', *SMALL, '--cameras', 'camera_right', '--live',
                      '--backend', 'onnxruntime', '--refinement', 'none')
-    text = process.communicate(timeout=60)[0]
+    text = process.communicate(timeout=150)[0]
     assert process.returncode == 0, text
     report = report_of(tmp_path / 'out' / 'camera_right')
     offline, live = report['matchers']

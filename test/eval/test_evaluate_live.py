@@ -27,8 +27,9 @@ def live(tmp_path: Path, count: int, *arguments: str) -> tuple[dict[str, Any], s
 
 
 def live_of(recording: Path, tmp_path: Path, *arguments: str) -> tuple[dict[str, Any], str]:
-    process = launch(recording, '--out', tmp_path / 'out', *SMALL, '--live', '--backend', 'onnxruntime', *arguments)
-    text = process.communicate(timeout=60)[0]
+    process = launch(recording, '--out', tmp_path / 'out', *SMALL, '--live', '--backend', 'onnxruntime', '--weights', 'ours_light',
+                     *arguments)
+    text = process.communicate(timeout=150)[0]
     assert process.returncode == 0, text
     return json.loads((tmp_path / 'out' / 'report.json').read_text()), text
 
@@ -67,7 +68,7 @@ def test_live_and_offline_agree_frame_by_frame(tmp_path: Path, stack: ExitStack)
 
 def test_drops_are_drops_and_no_loss_of_quality(tmp_path: Path) -> None:
     # a placed point depends on the frame before, which is another one after a drop, and the size of covariances on all before
-    report, text = live(tmp_path, 60, '--rate', '15', '--refinement', 'none', '--estimator', 'unweighted')
+    report, text = live(tmp_path, 60, '--rate', '15', '--refinement', 'none', '--estimator', 'unweighted', '--weights', 'ours')
     offline, online = map(pairs_of, report['matchers'])
     summary = report['matchers'][1]['summary']['1']
     assert summary['dropped'] == 59 - len(online) > 0, text
@@ -81,8 +82,9 @@ def test_drops_are_drops_and_no_loss_of_quality(tmp_path: Path) -> None:
 def test_depth_is_played_into_the_node_too(tmp_path: Path) -> None:
     depths = [(START + number * PERIOD, np.full((HEIGHT, WIDTH), 2000, np.uint16)) for number in range(8)]
     bag = make_bag(tmp_path / 'bag', 8, depth=depths)
-    process = launch(bag, '--out', tmp_path / 'out', *SMALL, '--live', '--backend', 'onnxruntime', '--depth', '--hz', '5')
-    text = process.communicate(timeout=60)[0]
+    process = launch(bag, '--out', tmp_path / 'out', *SMALL, '--live', '--backend', 'onnxruntime',
+                     '--weights', 'ours_light', '--depth', '--hz', '5')
+    text = process.communicate(timeout=150)[0]
     assert process.returncode == 0, text
     matchers = json.loads((tmp_path / 'out' / 'report.json').read_text())['matchers']
     offline, online = (each['summary']['1'] for each in matchers)

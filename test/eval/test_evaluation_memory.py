@@ -29,7 +29,7 @@ pytest.importorskip('onnxruntime', reason='the networks run in ONNX Runtime')
 
 pytestmark = pytest.mark.networks
 
-HEIGHT, WIDTH, COUNT = 96, 128, 80
+HEIGHT, WIDTH, COUNT = 96, 128, 40
 CONFIG = MatcherConfig(backend='onnxruntime', weights='ours_light', image_height=HEIGHT, image_width=WIDTH, max_keypoints=64)
 STRIDES = (1, 2, 4)
 
@@ -54,7 +54,7 @@ def frames() -> Iterator[Frame]:
     """A camera that goes to and fro over a photograph, each frame an array of its own once it is loaded."""
     scene = photo('coffee', 2 * HEIGHT, 3 * WIDTH)
     for k in range(COUNT):
-        u = 20 + 3 * abs(k % 40 - 20)
+        u = 20 + 3 * abs(k % 20 - 10)
         yield Frame(k * 10**8, k * 10**8, lambda u=u: scene[40:40 + HEIGHT, u:u + WIDTH], number=k)
 
 

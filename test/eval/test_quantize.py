@@ -242,7 +242,7 @@ def test_ctrl_c_in_the_middle(tmp_path: Path):
             if 'calibrating on' in line:  # all is imported: some imports swallow an interrupt
                 break
         process.send_signal(signal.SIGINT)
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=150)
     # Python ends itself by the signal where it came in the middle of an exec(); shells see no difference
     assert process.returncode in (INTERRUPTED, -signal.SIGINT), err
     assert 'nothing was kept' in err

@@ -153,7 +153,7 @@ def test_a_whole_report(tmp_path, pictures, case):
 
 
 @pytest.mark.slow
-def test_the_document_holds_the_numbers(tmp_path, drawn_once):
+def test_the_document_holds_the_numbers(tmp_path, pairs_alone):
     found = evaluation(frames=40)
     first = found.matchers[0]
     for name in ('rotation_deg', 'translation_deg', 'pose_error_deg'):
@@ -355,7 +355,7 @@ def test_a_trajectory_that_runs_away_or_has_gaps_does_not_hide_the_others(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_new_report_replaces_the_old_pictures(tmp_path, drawn_once):
+def test_a_new_report_replaces_the_old_pictures(tmp_path, pairs_alone):
     write_report(tmp_path, evaluation(frames=5, worst=2))
     (tmp_path / 'mine.png').write_bytes(b'')
     paths = write_report(tmp_path, evaluation(frames=5, truth=False, worst=1, strides=(1,)))
@@ -388,7 +388,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path):
 
 @pytest.mark.parametrize('earlier', [False, True])
 @pytest.mark.slow
-def test_a_full_disk_leaves_the_whole_report_before_or_none(tmp_path, drawn_once, earlier):
+def test_a_full_disk_leaves_the_whole_report_before_or_none(tmp_path, pairs_alone, earlier):
     """There is room for report.json (7 kB), and for no page."""
     if earlier:
         write_report(tmp_path, evaluation(frames=5, worst=2))

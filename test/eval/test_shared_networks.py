@@ -141,8 +141,9 @@ def recording(images: list[np.ndarray]) -> tuple[Any, Any, Scene]:
     return lambda: recorded, lambda image: image.copy(), Scene(Timeline.of(recorded, 1.0), CAMERA, poses)
 
 
-def evaluated(images: list[np.ndarray], taking_part: list[Any], strides: tuple[int, ...] = STRIDES) -> list[MatcherResult]:
-    found, kept = scored(taking_part, Frames(*recording(images)), strides)
+def evaluated(images: list[np.ndarray], taking_part: list[Any], strides: tuple[int, ...] = STRIDES,
+              sampled: int = COUNT) -> list[MatcherResult]:
+    found, kept = scored(taking_part, Frames(*recording(images), sampled=sampled), strides)
     assert not kept.interrupted
     return found
 
@@ -164,7 +165,7 @@ def test_variants_together_are_what_each_is_alone(frames: list[np.ndarray]) -> N
     wanted = variants(CONFIG, (*PLACED, *THRESHOLDS))
     frontends, warning = open_methods(wanted)
     assert warning == ''
-    together = evaluated(frames, [*frontends, Baseline('sift', 128), Baseline('klt', 128)])
+    together = evaluated(frames, [*frontends, Baseline('sift', 128), Baseline('klt', 128)], sampled=3)
     assert [result.name for result in together] == [*wanted, 'SIFT', 'KLT']
     first = next(iter(wanted))
     described = {result.name: result.description for result in together}
@@ -175,13 +176,13 @@ def test_variants_together_are_what_each_is_alone(frames: list[np.ndarray]) -> N
     with closing(answering(CONFIG).backend) as backend:
         for result, config in zip(together, wanted.values(), strict=False):
             networks = SharedNetworks(backend, [config])
-            (alone,) = evaluated(frames, [OurMethod(result.name, networks, config)])
+            (alone,) = evaluated(frames, [OurMethod(result.name, networks, config)], sampled=3)
             assert figures(alone) == figures(result), result.name
             for stride in STRIDES[1:]:  # and stride by stride, where nothing was seen before
-                (single,) = evaluated(frames, [OurMethod(result.name, networks, config)], (stride,))
+                (single,) = evaluated(frames, [OurMethod(result.name, networks, config)], (stride,), sampled=3)
                 assert alone_of(single.pairs[stride]) == alone_of(result.pairs[stride])
     for result, key in zip(together[len(wanted):], ('sift', 'klt'), strict=True):
-        (alone,) = evaluated(frames, [Baseline(key, 128)])
+        (alone,) = evaluated(frames, [Baseline(key, 128)], sampled=3)
         assert figures(alone) == figures(result)
 
 
@@ -196,7 +197,7 @@ def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray
                                                          caplog: pytest.LogCaptureFixture) -> None:
     wanted = variants(CONFIG, ('refinement=patches', '64', 'refinement=none', 'weights=ours'))
     together = [method for group in by_networks(wanted) for method in open_methods(group)[0]]
-    expected = {result.name: result for result in evaluated(frames, [*together, Baseline('klt', 128)])}
+    expected = {result.name: result for result in evaluated(frames, [*together, Baseline('klt', 128)], sampled=3)}
     caplog.set_level(logging.INFO, 'lightglue_trt_eval')
     open_now, most, notes = [0], [0], list[str]()
 
@@ -215,7 +216,7 @@ def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray
         return found
 
     monkeypatch.setattr(methods, 'open_backend', opened)
-    seen, kept = Frames(*recording(frames), on_note=notes.append), Predictions(tmp_path)
+    seen, kept = Frames(*recording(frames), on_note=notes.append, sampled=3), Predictions(tmp_path)
     predict(wanted, [Baseline('klt', 128)], seen, STRIDES, kept)
     results, _ = score(kept, seen.scene, estimate_relative_pose)
     assert (kept.interrupted, kept.failure, notes, most[0], open_now[0]) == (False, '', [], 1, 0)

@@ -2,6 +2,7 @@
 
 import dataclasses
 from functools import cache, lru_cache
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -15,8 +16,8 @@ from lightglue_trt_ros.networks.superpoint import superpoint
 from lightglue_trt_ros.networks.weights import Weights
 
 torch = pytest.importorskip('torch', reason='PyTorch (CPU) is not installed: parity with transformers is not checked')
-pytest.importorskip('transformers', reason='transformers is not installed: parity with it is not checked')
-from support import reference
+pytestmark = pytest.mark.skipif(find_spec('transformers') is None,  # imported by the tests: that takes seconds
+                                reason='transformers is not installed: parity with it is not checked')
 
 SPEC = EngineSpec(232, 408, 200)
 
@@ -28,6 +29,7 @@ NARROW = random_pair(encoder=(32, 32, 64, 64), descriptors=256, width=128, layer
 def test_superpoint_keypoints_scores_and_descriptors(name, narrow):
     image = photo(name, SPEC.image_height, SPEC.image_width)
     weights = (NARROW if narrow else ours()).extractor
+    from support import reference
     model = reference.superpoint(weights.tensors, threshold=0.0005)
     with torch.no_grad():
         out = model(torch.from_numpy(image / np.float32(255))[None, None].expand(1, 3, -1, -1))
@@ -47,6 +49,7 @@ def test_superpoint_keypoints_scores_and_descriptors(name, narrow):
 @lru_cache(maxsize=1)
 def _matchers(name: str):
     """transformers' LightGlue and our graph, of the same weights."""
+    from support import reference
     weights = {'trained': ours().matcher, 'narrow': NARROW.matcher}.get(name) or _random_weights(5)
     return reference.lightglue(weights.tensors), session(lightglue(SMALL, weights, log_assignment=True))
 
@@ -73,6 +76,7 @@ def _features() -> list[HostFeatures]:
 
 def _both(name: str, features: list[HostFeatures], threshold: float, dtype: type = np.float32):
     """Log assignments (K, K) of transformers, computed in `dtype`, and of our FP32 graph with its matches and scores."""
+    from support import reference
     valid = np.stack([f.scores > threshold for f in features])
     model, run = _matchers(name)
     model = model.to(getattr(torch, np.dtype(dtype).name))

@@ -309,8 +309,9 @@ def test_every_block_runs_or_says_why_not() -> None:
 
 EXAMPLES = {' '.join(block.code.split()): block for path in PAPERS for block in blocks(path) if block.runs}
 STARTS = re.compile(r'FrameMatcher\(|cli\.|ros2 run')  # networks, or a command
-SHIMS = {  # ros2 run PACKAGE NAME
+SHIMS = {  # ros2 run PACKAGE NAME; networks of the recording's size
     'ros2': f'for package in lightglue_trt_ros lightglue_trt_eval; do [[ -e "{REPOSITORY}/$package/cli/$3.py" ]] && break; done\n'
+            '[[ $3 != evaluate_bag && $3 != benchmark ]] || set -- "$@" --height 160 --width 240 --max-keypoints 256\n'
             'exec "$PYTHON" -m "$package.cli.$3" "${@:4}"',
     'python3': 'exec "$PYTHON" "$@"'}
 

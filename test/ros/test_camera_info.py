@@ -168,8 +168,9 @@ def test_calibrations_that_alternate_are_logged_less_and_less(stack, capfd, monk
     run, now = Listening(stack), [1000.0]
     monkeypatch.setattr('lightglue_trt_ros.ros.camera_info.time.monotonic', lambda: now[0])
     run.listener._problems = FadingLog(lambda: now[0], pause_s=0.0)
+    both = message(d=[0.0] * 5), message(**{'d': [0.0] * 5, **other})  # a lens takes time
     for _ in range(3600):
-        for each in (message(), message(**other)):
+        for each in both:
             now[0] += 0.5
             run.hear(each)
             run.focal()

@@ -50,8 +50,8 @@ def scene(number: int) -> np.ndarray:
 
 
 def send_until(matcher: SpunMatcher, picture: Callable[[int], np.ndarray], words: str, start_s: int = 10) -> tuple[bytes, str]:
-    """Send pictures at 20 Hz, with such stamps, until the status has `words`; returns the status. Fails after 10 s."""
-    for number in range(200):
+    """Send pictures at 20 Hz, with such stamps, until the status has `words`; returns the status. Fails after a minute."""
+    for number in range(1200):
         matcher.peer.send(image_message(start_s * SECOND + number * SECOND // 20, picture(number)))
         time.sleep(0.05)
         status = matcher.peer.status()

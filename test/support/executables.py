@@ -33,6 +33,6 @@ def launch_python(words: list[str], stdout: Any = subprocess.PIPE, **variables: 
                             stderr=subprocess.STDOUT)
 
 
-def finish(process: subprocess.Popen[str], timeout: float = 60) -> str:
+def finish(process: subprocess.Popen[str], timeout: float = 150) -> str:
     """The log, once the process has ended."""
     return process.communicate(timeout=timeout)[0]

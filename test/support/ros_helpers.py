@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -85,11 +86,27 @@ class SpunMatcher:
         self.close = ends.close
 
 
+def peer_node() -> Node:
+    """A node that destroys in the thread that spins it: rclpy's executor ends where something goes while it prepares to wait."""
+    node = Node('peer')
+
+    def in_its_thread(destroy: Callable[[Any], bool], entity: Any) -> Any:
+        if node.executor is None:  # no longer spun
+            return destroy(entity)
+        done = node.executor.create_task(destroy, entity)
+        wait_for(done.done)
+        return done.result()
+
+    for name in ('destroy_publisher', 'destroy_subscription', 'destroy_client'):
+        setattr(node, name, partial(in_its_thread, getattr(node, name)))
+    return node
+
+
 class Peer:
     """A node with publishers for images and subscriptions to all that the matcher publishes, spun by a thread."""
 
     def __init__(self, matcher: str = '/matcher') -> None:
-        self.node = Node('peer')
+        self.node = peer_node()
         self.clouds: list[PointCloud2] = []
         self.debug_images: list[Image] = []
         self.reports: list[DiagnosticArray] = []
@@ -145,6 +162,7 @@ def spun(node: Node) -> Iterator[None]:
     yield
     executor.shutdown()
     thread.join(2)
+    node.executor = None
     node.destroy_node()
 
 
