@@ -111,7 +111,8 @@ class TruthCheck:
 def _explanations(true: Float64, pairs: NDArray[np.int64], seen: Float64) -> list[tuple[str, float]]:
     """Mistakes in the rotations `true` (F, 3, 3) of frames, and the median difference in degrees without each."""
     vectors, others = _vectors(seen), _vectors(_between(true, pairs))
-    axes, off, second = np.eye(3), np.zeros(len(seen)), 0.0
+    axes, second = np.eye(3), 0.0
+    off = np.abs(np.linalg.norm(others, axis=1) - np.linalg.norm(vectors, axis=1))  # other axes keep the angle
     for _ in range(3):  # wrong pairs fall out
         near = off <= np.median(off)
         left, sizes, right = np.linalg.svd(others[near].T @ vectors[near])
