@@ -22,6 +22,7 @@ LEAST_DEG, LEAST_PAIRS, MOST_PAIRS = 0.3, 10, 500  # pairs that rotate less say 
 WRONG, RIGHT = 0.5, 0.25  # median difference over the usual rotation: with a mistake, and without it
 CLOCK_DEG, LEFT = 0.1, 0.5  # median difference that a clock may cause, and the share that is left where the clock is right
 MOST_OFF_S, STEP_S, NEAR_PERIODS = 2.0, 0.01, 3  # of clocks that are tried; between poses that are joined
+NEARLY = 2.0  # times the least difference, of clocks that are nearly as good
 LEAP_S = 0.0, 18.0, -18.0, 37.0, -37.0  # of clocks: those of GPS and of TAI are ahead of UTC
 SAME, LEAST_FROZEN = 1e-9, 3  # of a pose's entries; pairs
 OFF_AXES, ABOVE_NOISE = 0.1, 5  # of a rotation from one that swaps axes; rotations about a second axis, over what is left
@@ -105,7 +106,16 @@ class TruthCheck:
             rotations = interpolated(truth.poses[rows - 1], truth.poses[rows], share)[:, :3, :3]
             between = _between(rotations, np.arange(len(rotations)).reshape(-1, 2))
             tried.append(Clock(late_ns / SECOND, _apart(seen[inside], between)))
-        return min(tried, key=lambda clock: clock.difference_deg)
+        return _middle(tried)
+
+
+def _middle(tried: list[Clock]) -> Clock:
+    """The middle of the clocks around the best one that are nearly as good, which noise moves less than the best itself."""
+    best = min(range(len(tried)), key=lambda k: tried[k].difference_deg)
+    good = [clock.difference_deg <= NEARLY * tried[best].difference_deg for clock in tried]
+    before, after = (next((k for k, is_good in enumerate(side) if not is_good), len(side))
+                     for side in (good[:best][::-1], good[best + 1:]))
+    return Clock((tried[best - before].late_s + tried[best + after].late_s) / 2, tried[best].difference_deg)
 
 
 def _explanations(true: Float64, pairs: NDArray[np.int64], seen: Float64) -> list[tuple[str, float]]:
