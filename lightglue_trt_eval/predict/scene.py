@@ -34,6 +34,7 @@ PERIODS_S = 1e-4, 10.0  # of images, unless their stamps are in another unit
 MIN_POINTS = 20  # fewer say nothing about a scene's depth
 CORNERS = 400
 EPIPOLAR_PX = 3.0  # what is further from its true epipolar line moves by itself, or was lost
+TRUSTED = 0.88  # least share of corners near their lines: 0.9 and more in good light, 0.6 to 0.85 in the dark or with pattern
 EPIPOLE = math.sin(math.radians(3))  # nearer to the direction of motion nothing tells a depth
 
 
@@ -180,9 +181,10 @@ class Scene:
                points: MatchedPoints | None = None) -> Motion | None:
         """The true motion of a pair over the depth of what it sees; None where ground truth or camera is unknown.
 
-        The depth is that of corners followed from one image (H, W) into the other, the same for all methods; where too few can be
-        followed, that of the nearest frame in time that had one before; at the very first that of `points`. What was measured
-        in images is kept for the pair.
+        The depth is that of corners followed from one image (H, W) into the other, the same for all methods; where the truth
+        contradicts many of these, as in bad light, that of `points` if they fit better; where too few can be followed, that of the
+        nearest frame in time that had one before, at the very first that of `points`. What was measured in images is kept for the
+        pair.
         """
         if frames not in self.measured.motions:
             motion = self._motion(frames, images, points)
@@ -203,13 +205,16 @@ class Scene:
 
         per_depth = None
         if images is not None:
-            per_depth = step_per_depth(self.straight(frames, follow_corners(images, rotated)).points, camera, pose0, pose1)
+            per_depth, share = step_per_depth(self.straight(frames, follow_corners(images, rotated)).points, camera, pose0, pose1)
+            if per_depth is not None and share < TRUSTED and points is not None:
+                other, of_points = step_per_depth(self.straight(frames, points).points, camera, pose0, pose1)
+                per_depth = other if of_points > share else per_depth
         if per_depth is None and self.measured.depths_m:
             depths = self.measured.depths_m
             nearest = frames[0] if frames[0] in depths else min(depths, key=lambda frame: abs(frame - frames[0]))
             return Motion(step, step / depths[nearest])
         if per_depth is None and points is not None:
-            per_depth = step_per_depth(self.straight(frames, points).points, camera, pose0, pose1)
+            per_depth, _ = step_per_depth(self.straight(frames, points).points, camera, pose0, pose1)
         if per_depth is not None and per_depth >= MIN_STEP_PER_DEPTH:  # a step too small is mostly noise, and measures nothing
             self.measured.depths_m[frames[0]] = step / per_depth
         return Motion(step, per_depth)
@@ -220,24 +225,27 @@ class Scene:
         return None if first is None or second is None else float(np.linalg.norm(second[:3, 3] - first[:3, 3]))
 
 
-def step_per_depth(points: tuple[ArrayLike, ArrayLike], camera: Float64, pose0: Float64, pose1: Float64) -> float | None:
-    """The true step over the median depth of what is seen, of undistorted points (M, 2) of both images and world-from-camera poses.
+def step_per_depth(points: tuple[ArrayLike, ArrayLike], camera: Float64, pose0: Float64, pose1: Float64,
+                   ) -> tuple[float | None, float]:
+    """The true step over the median depth of what is seen, and the share of points EPIPOLAR_PX near their true line, which count.
 
-    In the triangle of both cameras and a point the law of sines gives it: the sine of the parallax over that of the angle between
-    ray and step. No lengths are needed, and noise makes small steps a little longer, never long: half a pixel is a thousandth.
-    Points that are not EPIPOLAR_PX near their true line do not count. None where MIN_POINTS are not left.
+    Undistorted points (M, 2) of both images, world-from-camera poses. In the triangle of both cameras and a point the law of sines
+    gives the step: the sine of the parallax over that of the angle between ray and step. No lengths are needed, and parallax that
+    noise turns against the step counts as less than none. None where MIN_POINTS are not left.
     """
     pixels0, pixels1 = (np.asarray(side, np.float64).reshape(-1, 2) for side in points)
     rotation, translation = relative_pose(pose0, pose1)
     length = float(np.linalg.norm(translation))
     if not length or len(pixels0) < MIN_POINTS:
-        return None if length else 0.0
+        return None if length else 0.0, 0.0
     rays0, rays1 = _rays(pixels0, camera) @ rotation.T, _rays(pixels1, camera)
     with np.errstate(invalid='ignore'):
-        off_axis = np.linalg.norm(np.cross(rays1, translation / length), axis=1)
-        near = (epipolar_errors(pixels0, pixels1, fundamental_from_poses(pose0, pose1, camera, camera)) < EPIPOLAR_PX)
-        ratios = np.linalg.norm(np.cross(rays0, rays1), axis=1)[near & (off_axis > EPIPOLE)] / off_axis[near & (off_axis > EPIPOLE)]
-    return float(np.median(ratios)) if len(ratios) >= MIN_POINTS else None
+        normals = np.cross(rays1, translation / length)  # of the planes through both cameras, as long as the sine of the angle
+        squares = np.einsum('ij,ij->i', normals, normals)
+        near = epipolar_errors(pixels0, pixels1, fundamental_from_poses(pose0, pose1, camera, camera)) < EPIPOLAR_PX
+        which = near & (squares > EPIPOLE**2)
+        ratios = np.einsum('ij,ij->i', np.cross(rays0, rays1), normals)[which] / squares[which]
+    return max(0.0, float(np.median(ratios))) if len(ratios) >= MIN_POINTS else None, float(near.mean())
 
 
 def follow_corners(images: tuple[UInt8, UInt8], expected: Callable[[Float32], Float64]) -> MatchedPoints:

@@ -37,7 +37,8 @@ def views(step: np.ndarray, noise: float = 0.0, turn: float = 0.05, depth: float
 def test_the_share_is_that_of_the_depth(direction: tuple[float, ...], share: float) -> None:
     step = 5 * share * np.array(direction) / np.linalg.norm(direction)
     points, second = views(step, noise=0.1)
-    found = step_per_depth(points, K, np.eye(4), second)
+    found, near = step_per_depth(points, K, np.eye(4), second)
+    assert near == 1
     assert found == pytest.approx(share, rel=0.15, abs=0.0015)
     assert Motion(5 * share, found).resolved == (share > 0.01)
 
@@ -46,12 +47,12 @@ def test_scale_does_not_matter_and_noise_is_no_motion() -> None:
     points, second = views(np.array([0.1, 0, 0]))
     larger = second.copy()
     larger[:3, 3] *= 100
-    assert step_per_depth(points, K, np.eye(4), larger) == pytest.approx(step_per_depth(points, K, np.eye(4), second))
-    points, second = views(np.array([1e-4, 0, 0]), noise=0.5)
-    assert step_per_depth(points, K, np.eye(4), second) < MIN_STEP_PER_DEPTH / 2
+    assert step_per_depth(points, K, np.eye(4), larger)[0] == pytest.approx(step_per_depth(points, K, np.eye(4), second)[0])
+    points, second = views(np.array([1e-4, 0, 0]), noise=3.0)
+    assert step_per_depth(points, K, np.eye(4), second)[0] < MIN_STEP_PER_DEPTH / 4, 'noise turns it as often'
     points, second = views(np.zeros(3))
-    assert step_per_depth(points, K, np.eye(4), second) == 0
-    assert step_per_depth(tuple(side[:19] for side in points), K, np.eye(4), pose([0, 0, 0], [1, 0, 0])) is None
+    assert step_per_depth(points, K, np.eye(4), second) == (0, 0)
+    assert step_per_depth(tuple(side[:19] for side in points), K, np.eye(4), pose([0, 0, 0], [1, 0, 0])) == (None, 0)
 
 
 def test_the_bound_is_what_it_says() -> None:
@@ -87,6 +88,21 @@ def test_the_depth_is_the_images_own() -> None:
     points, _ = views(np.array([0.2, 0, 0.1]), turn=0.17)
     blind = scene_of(pose([0, 0.17, 0.02], [0.2, 0, 0.1]))
     assert blind.motion((0, 1), (dark, dark), MatchedPoints(*(side.astype(np.float32) for side in points))).resolved
+
+
+def test_the_depth_is_that_of_the_matches_where_the_truth_contradicts_corners() -> None:
+    """A pattern that stands in both images draws corners to it."""
+    second = pose([0, 0.05, 0.02], [0.1, 0, 0.05])
+    images, pattern = wall(second), cv2.GaussianBlur(RNG.normal(0, 200, (HEIGHT, WIDTH)), (0, 0), 2)
+    covered = tuple(np.clip(image / 4 + 80 + pattern, 0, 255).astype(np.uint8) for image in images)
+    points, _ = views(second[:3, 3], depth=4.0)
+    matches = MatchedPoints(*(side.astype(np.float32) for side in points))
+    clean, alone, found = (scene_of(second).motion((0, 1), *given) for given in ((images,), (covered,), (covered, matches)))
+    assert found.per_depth == pytest.approx(clean.per_depth, rel=0.1)
+    assert alone.per_depth == 0
+    wrong = MatchedPoints(matches.reference, matches.current + np.float32(20))
+    assert scene_of(second).motion((0, 1), covered, wrong) == alone, 'which the truth contradicts more'
+    assert scene_of(second).motion((0, 1), images, matches) == clean
 
 
 def test_corners_that_cannot_be_followed_are_none() -> None:
