@@ -130,6 +130,8 @@ FORMS = {
                                                             'dist': RADTAN}}, indent='\t'),
     'tabs before comments': f'{OWN}dist: {RADTAN}'.replace('\n', '\t# measured\n'),
     'OpenVSLAM': inside('Camera', f'model: "perspective"\n{FLAT_K}{FLAT_LENS}cols: 640\nrows: 480\nfps: 30.0\n'),
+    'stella_vslam': inside('Camera', f'model: "perspective"\n{FLAT_K}{FLAT_LENS}cols: 640\nrows: 480\nfps: 30.0\n') + inside(
+        'Mapping', 'baseline_dist_thr: 0.11\nbaseline_dist_thr_ratio: 0.02\n'),
     'OpenVSLAM, flat': orbslam('Camera').replace('type: "PinHole"', 'model: perspective').replace('width', 'cols').replace(
         'height', 'rows'),
     'OpenCV in XML': ('<?xml version="1.0"?>\n<opencv_storage>\n<image_width>640</image_width>\n<image_height>480</image_height>\n'
