@@ -187,7 +187,8 @@ def sized(values: Mapping[str, Any], size: Callable[[], tuple[int, int]]) -> dic
     middle, (width, height) = (k[2] or k[6], k[5] or k[7]), size()  # some write K column by column
     if max(abs(middle[0] / width - 0.5), abs(middle[1] / height - 0.5)) > OFF_MIDDLE:
         raise ValueError(f'it has no {prefix}width, and its principal point {middle[0]:g}, {middle[1]:g} is far from the middle of '
-                         f'the images of {width}x{height}: give the calibration of these, or add {prefix}width and {prefix}height')
+                         f'the images of {width}x{height}: give the calibration of these, or add {prefix}width and {prefix}height, '
+                         'where it has only numbers in a calib.yaml with them')
     return {**values, f'{prefix}width': width, f'{prefix}height': height}
 
 

@@ -1,7 +1,7 @@
 """Calibrations that tools write in a text of their own, neither YAML nor JSON, in the words that `calibration_forms` reads.
 
 COLMAP's cameras.txt and cameras.bin, ZED's SN12345678.conf, the output of `rs-enumerate-devices -c`, ROS's ost.txt, Metashape's
-XML, DSO's camera.txt, and matrices K.
+XML, DSO's camera.txt, matrices K, and lines of numbers.
 """
 
 from __future__ import annotations
@@ -177,21 +177,50 @@ def _of_metashape(text: str) -> dict[str, Any]:
 def _of_numbers(text: str) -> dict[str, Any]:
     """K of a text of numbers, with or without the name of a lens before them; empty for another text.
 
-    That is a 3x3, 3x4 or 4x4 matrix, as ScanNet and many scripts have it, or the line of DSO and 4Seasons, lens fx fy cx cy and
-    coefficients, with a line width height after it.
+    That is a 3x3, 3x4 or 4x4 matrix, as ScanNet and many scripts have it, also with a baseline after it (FoundationStereo), a line
+    of focal lengths, principal point and coefficients, or the line of DSO and 4Seasons, lens fx fy cx cy and coefficients, with a
+    line width height after it.
     """
     lines = [line.replace(',', ' ').split() for line in _values_in(text)]
     lens, lines = (lines[0][0], [lines[0][1:], *lines[1:]]) if len(lines) > 1 and lines[0][0].lower() in _DSO else ('', lines)
+    if not lens and len(lines) > 2 and [len(line) for line in lines[:2]] == [5, 2]:
+        lens = 'fov'  # the oldest files of LSD-SLAM and DSO do not name it, those of TUM's monocular set among them
     with suppress(ValueError):
         if lens:
             width, height = map(int, lines[1])
             numbers = [float(word) for word in lines[0]]
-            return _of_dso(_DSO[lens.lower()], numbers, [width, height]) if len(numbers) >= 4 else {}
+            is_ideal = lens == 'fov' and numbers[4:] == [0]
+            return _of_dso('none' if is_ideal else _DSO[lens.lower()], numbers, [width, height]) if len(numbers) >= 4 else {}
         values = np.array([float(word) for line in lines for word in line])
+        if len(lines) == 1 and len(values) in (4, 6, 8, 9, 12) and (found := _of_line(values.tolist())):
+            return found
+        if len(values) == 10 and len(lines[-1]) == 1:
+            values = values[:9]
         k = values.reshape({9: (3, 3), 16: (4, 4)}.get(len(values), (3, 4)))[:3, :3]
         if (k[2] == [0, 0, 1]).all() and not k[1, 0] and min(k[0, 0], k[1, 1]) > 1:
             return {'camera_matrix': k.ravel().tolist()}
     return {}
+
+
+def _of_line(values: list[float]) -> dict[str, Any]:
+    """fx fy cx cy and OpenCV's coefficients, as of DROID-SLAM and of event cameras; or with the size at one end.
+
+    Of six numbers, as of ARKitScenes (width height first) and ElasticFusion (last), the size is at the end where the principal
+    point comes near its middle. Empty for other numbers.
+    """
+    size: list[float] = []
+    if len(values) == 6:
+        ends = [(values[:2], values[2:]), (values[4:], values[:4])]
+        fitting = [end for end in ends if all(side == int(side) > 0 and abs(middle / side - 0.5) < 0.2
+                                              for side, middle in zip(end[0], end[1][2:], strict=True))]
+        if len(fitting) != 1:
+            return {}
+        size, values = fitting[0]
+    (fx, fy, cx, cy), d = values[:4], values[4:]
+    if not (min(fx, fy) > 10 and 0.75 < fx / fy < 1.34 and min(cx, cy) > 1):
+        return {}
+    return {**dict(zip(('width', 'height'), size, strict=False)), 'fx': fx, 'fy': fy, 'cx': cx, 'cy': cy,
+            **({'dist': d} if d else {})}
 
 
 def _of_dso(lens: str, values: list[float], size: list[int]) -> dict[str, Any]:

@@ -180,6 +180,9 @@ WITHOUT = {
     'DSO': 'Pinhole 450 451 319.5 239.5 0\n640 480\ncrop\n320 240\n',
     'DSO, relative': f'Pinhole {450 / 640} {451 / 480} 0.5 0.5 0\n640 480\nnone\n640 480\n',
     'Luxonis': luxonis(0, [0] * 14),
+    'DSO without a name': f'{450 / 640} {451 / 480} 0.5 0.5 0\n640 480\ncrop\n640 480\n',
+    'ElasticFusion': '450 451 319.5 239.5 640 480\n',
+    'ARKitScenes': '640 480 450 451 319.5 239.5\n',
     'VINS': VINS.replace('-0.28', '0').replace('0.07', '0.0').replace('0.0002', '0').replace('2.0e-05', '0'),
 }
 
@@ -368,15 +371,25 @@ def test_of_many_cameras_a_message_names_the_first(write) -> None:
 
 @pytest.mark.parametrize('text', [
     'Pinhole 450 451 319.5 239.5 0\n', 'RadTan 450 451 319.5\n640 480\n', '1 2 3\n4 5 6\n7 8 9\n',
-    '0 -1 0 1\n1 0 0 2\n0 0 1 3\n0 0 0 1'])
+    '0 -1 0 1\n1 0 0 2\n0 0 1 3\n0 0 0 1', '1403636580.8 4.6 -1.7 0.8 0.5 -0.1 -0.8 -0.1\n', '450 319.5 30 239.5\n',
+    '450 451 320 240 450 451\n', '450 451 320 240.5 0.1\n', '450 451 320 240\n0.1 0.2 0.3 0.4\n'])
 def test_numbers_that_are_no_camera_are_no_calibration(write, text: str) -> None:
     with pytest.raises(BagError, match='is no calibration, it begins with'):
         load_intrinsics(write(text))
 
 
-def test_lens_of_dso_that_is_not_read_is_refused_by_its_name(write) -> None:
+@pytest.mark.parametrize('name', ['FOV ', ''])
+def test_lens_of_dso_that_is_not_read_is_refused_by_its_name(write, name: str) -> None:
     with pytest.raises(BagError, match=r'camera_model: fov, and only .*pinhole can be used'):
-        load_intrinsics(write('FOV 0.5 0.6 0.5 0.5 0.9\n640 480\ncrop\n640 480\n'))
+        load_intrinsics(write(f'{name}0.5 0.6 0.5 0.5 0.9\n640 480\ncrop\n640 480\n'))
+
+
+@pytest.mark.parametrize('d', [RADTAN, [*RADTAN, 0.003], [*RADTAN, 0.003, 0.1, 0.2, 0.3]])
+def test_line_of_numbers_has_coefficients_in_the_order_of_opencv(write, d: list[float]) -> None:
+    camera = load_intrinsics(write(f'450 451 319.5 239.5 {" ".join(map(str, d))}\n', 'calib.txt'), size=lambda: (640, 480))
+    assert (camera.width, camera.height, camera.k.tolist(), camera.d.tolist()) == (640, 480, K, d)
+    with pytest.raises(BagError, match='equidistant or plumb_bob'):
+        load_intrinsics(write('450 451 319.5 239.5 -0.05 0.01 -0.055 0.02\n'), size=lambda: (640, 480))
 
 
 def test_camera_beside_a_model_that_is_not_read(write) -> None:
@@ -614,7 +627,8 @@ def test_four_coefficients_of_a_wide_lens_need_a_model(write, focal: int, extra:
 @pytest.mark.parametrize('text', [
     orbslam('Camera').replace('Camera.width: 640\nCamera.height: 480\n', ''),  # ORB-SLAM2's files of TUM and KITTI
     OPENCV.replace('image_width: 640\nimage_height: 480\n', ''), FLAT_K, f'K: {np.transpose(K).ravel().tolist()}\n',
-    plain_matrix(3, 3), plain_matrix(3, 4), plain_matrix(4, 4).replace(' ', ',')])
+    plain_matrix(3, 3), plain_matrix(3, 4), plain_matrix(4, 4).replace(' ', ','), '450, 451, 319.5, 239.5\n',
+    f'{" ".join(map(str, np.ravel(K)))}\n0.12\n'])
 def test_calibration_without_size_gets_that_of_the_images(tmp_path: Path, text: str) -> None:
     path = tmp_path / 'calib.yaml'
     path.write_text(text)
