@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,15 +15,22 @@ _OPENCV_PAIRS = (('K{}', 'D{}'), ('M{}', 'D{}'), ('cameraMatrix{}', 'distCoeffs{
                  ('mtx{}', 'dist{}'))
 _NERFSTUDIO = ('camera_model', 'w', 'h', 'fl_x', 'fl_y', 'cx', 'cy', 'k1', 'k2', 'k3', 'k4', 'p1', 'p2', 'is_fisheye')
 _RECTIFYING = ('R', 'T', 'E', 'F', 'R1', 'R2', 'P1', 'P2', 'Q')  # of stereoCalibrate and stereoRectify
+_VIKIT = {'pinhole': 'radtan', 'pinholeradialtangential': 'radtan', 'equidistantcamera': 'equidistant',
+          'pinholeequidistant': 'equidistant'}  # SVO's and FAST-LIVO's cam_model
 _OKVIS = {'radialtangential': 'radtan', 'radialtangential8': 'rational_polynomial'}
 
 
 def as_chain(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Cameras cam0, cam1 ... with Kalibr's keys; `values` themselves where no tool is known that writes such."""
     try:
-        values = _of_frames(values)
+        values = _of_frames(_of_parameters(values))
         key = next((key for key in _TOOLS if values.get(key)), None)
-        cameras = _TOOLS[key](values[key]) if key is not None else _of_matlab(values) or _of_opencv(values)
+        whole = next((tool for keys, tool in _WHOLE if keys <= values.keys()), _of_opencv)
+        if values and all(isinstance(value, dict) and 'projection_type' in value for value in values.values()):
+            whole = _opensfm
+        elif values and all(isinstance(value, dict) and 'cam_K' in value.get('param', {}) for value in values.values()):
+            whole = _opencalib
+        cameras = _TOOLS[key](values[key]) if key is not None else whole(values)
         return {f'cam{number}': camera for number, camera in cameras.items()} or values
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return values  # another tool's file
@@ -30,12 +38,17 @@ def as_chain(values: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _of_matlab(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     """What toStruct gives of cameraParameters: rows before columns, pixels from (1, 1), and the older matrix is transposed."""
-    if 'RadialDistortion' not in values:
-        return {}
     k = np.array(values['K'] if 'K' in values else np.transpose(values['IntrinsicMatrix']), np.float64)
     (height, width), (k1, k2, *k3) = values['ImageSize'], values['RadialDistortion']
     return {0: {'resolution': [width, height], 'intrinsics': [k[0, 0], k[1, 1], k[0, 2] - 1, k[1, 2] - 1], 'skew': float(k[0, 1]),
                 'distortion_model': 'radtan', 'distortion_coeffs': [k1, k2, *values['TangentialDistortion'], *k3]}}
+
+
+def _of_parameters(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of a parameter file of one ROS 2 node, its parameters; `values` themselves of others."""
+    inner = next(iter(values.values())) if len(values) == 1 else None
+    parameters = inner.get('ros__parameters') if isinstance(inner, dict) else None
+    return parameters if isinstance(parameters, dict) else values
 
 
 def _of_frames(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -104,5 +117,127 @@ def _luxonis(entries: list[tuple[int, dict[str, Any]]]) -> dict[int, dict[str, A
         'distortion_coeffs': camera['distortionCoeff']} for socket, camera in entries}
 
 
+def _vikit(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """SVO's and FAST-LIVO's: cam_d0 ... are k1, k2, p1, p2, k3 of a pinhole, and coefficients of a fisheye are k1 to k4."""
+    kind = str(values['cam_model'])
+    model = _VIKIT.get(kind.lower())
+    names = [name for name in ('cam_d{}', 'k{}') for name in map(name.format, range(5)) if name in values]
+    return {0: {'camera_model': kind if model is None else 'pinhole', 'resolution': [values['cam_width'], values['cam_height']],
+                'intrinsics': [values[f'cam_{name}'] for name in ('fx', 'fy', 'cx', 'cy')], 'distortion_model': model or kind,
+                'distortion_coeffs': [values[name] for name in names] or [0.0] * 4}}
+
+
+def _photonvision(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    size = values['resolution']
+    return {0: {'resolution': [size['width'], size['height']], 'camera_matrix': values['cameraIntrinsics'],
+                'dist_coeffs': values['distCoeffs']}}
+
+
+def _mast3r_slam(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    numbers = list(values['calibration'])
+    return {0: {'resolution': [values['width'], values['height']], 'intrinsics': numbers[:4], 'distortion_model': 'radtan',
+                'distortion_coeffs': numbers[4:] or [0.0] * 4}}
+
+
+def _gyroflow(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """A lens profile: that of cv2.fisheye, unless it names another model."""
+    lens, size = values['fisheye_params'], values['calib_dimension']
+    model = values.get('distortion_model') or 'opencv_fisheye'
+    stretches = [values.get(f'input_{name}_stretch') or 1 for name in ('horizontal', 'vertical')]
+    changed = f'stretched by {stretches[0]:g} and {stretches[1]:g}' if stretches != [1, 1] else values.get('digital_lens')
+    return {0: {'resolution': [size['w'], size['h']], 'camera_matrix': lens['camera_matrix'], 'camera_model': changed or 'pinhole',
+                'distortion_model': 'equidistant' if model == 'opencv_fisheye' else model,
+                'distortion_coeffs': lens['distortion_coeffs']}}
+
+
+def _airslam(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """Cameras whose size and lens are named once for all; T is T_cam_imu where T_type is 1, else T_BS."""
+    lens = {0: 'none', 1: 'radtan', 2: 'equidistant'}[values['distortion_type']]
+    cameras = {}
+    for number in range(8):
+        if camera := values.get(f'cam{number}'):
+            d = camera['distortion_coeffs']
+            cameras[number] = {
+                'resolution': [values['image_width'], values['image_height']], 'intrinsics': camera['intrinsics'],
+                'distortion_model': lens, 'distortion_coeffs': d[:4] if lens == 'equidistant' and d[4:] == [0] else d,
+                'T_cam_imu' if camera.get('T_type') else 'T_BS': camera['T']}
+    return cameras
+
+
+def _ov2slam(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """Left and right camera; of a fisheye p1 and p2 are its third and fourth coefficient."""
+    cameras: dict[int, dict[str, Any]] = {}
+    for number, side in enumerate(('left', 'right')):
+        own = {key[len('Camera.'):-1]: value for key, value in values.items() if re.fullmatch(rf'Camera\.[a-z]+\d?{side[0]}', key)}
+        if 'fx' in own:
+            model = values[f'Camera.model_{side}']
+            cameras[number] = {
+                'resolution': [values[f'Camera.{side}_n{name}'] for name in ('width', 'height')], 'T_BS': values.get(
+                    f'body_T_cam{number}'), 'intrinsics': [own[name] for name in ('fx', 'fy', 'cx', 'cy')],
+                'distortion_model': 'equidistant' if model == 'fisheye' else 'radtan' if model == 'pinhole' else model,
+                'distortion_coeffs': [own[name] for name in ('k1', 'k2', 'p1', 'p2')]}
+    return cameras
+
+
+def _dsec(intrinsics: Mapping[str, Any], extrinsics: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """The raw cameras; T_10 is from camera 0 to camera 1."""
+    cameras = {}
+    for number in range(8):
+        if camera := intrinsics.get(f'cam{number}'):
+            step = extrinsics.get(f'T_{number}{number - 1}')
+            cameras[number] = {**{name: value for name, value in camera.items() if name != 'camera_matrix'},
+                               'intrinsics': camera['camera_matrix'], **({} if step is None else {'T_cn_cnm1': step})}
+    return cameras
+
+
+def _opensfm(cameras: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """OpenSfM's and OpenDroneMap's: in sizes of the longer side, from the middle of the image, whose first pixel is at 0.5."""
+    found = {}
+    for number, camera in enumerate(cameras.values()):
+        kind, width, height = camera.get('projection_type', 'perspective'), camera['width'], camera['height']
+        side, focal = max(width, height), camera.get('focal')
+        lens = {'fisheye': 'equidistant', 'fisheye_opencv': 'equidistant', 'perspective': 'radtan', 'simple_radial': 'radtan',
+                'radial': 'radtan', 'brown': 'radtan'}.get(kind)
+        found[number] = {
+            'camera_model': 'pinhole' if lens else kind, 'resolution': [width, height], 'distortion_model': lens or kind,
+            'intrinsics': [side * camera.get('focal_x', focal), side * camera.get('focal_y', focal),
+                           side * camera.get('c_x', 0.0) + width / 2 - 0.5, side * camera.get('c_y', 0.0) + height / 2 - 0.5],
+            **{name: value for name, value in camera.items() if name[0] in 'kps' and name[1:].isdigit()}}
+    return found
+
+
+def _opencalib(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    (camera,) = (value['param'] for value in values.values())
+    return {0: {'resolution': [camera['img_dist_w'], camera['img_dist_h']], 'camera_matrix': camera['cam_K'],
+                'dist_coeffs': camera['cam_dist']}}
+
+
+def _of_cameras(cameras: Any) -> dict[int, dict[str, Any]]:
+    """Of several tools that have them under one name."""
+    if isinstance(cameras, dict):
+        return _opensfm(cameras)
+    return _spectacular(cameras) if 'focalLengthX' in cameras[0] else _maplab(cameras)
+
+
+def _spectacular(cameras: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+    """Spectacular AI's calibration.json; imuToCamera takes points of the IMU into the camera."""
+    found = {}
+    for number, camera in enumerate(cameras):
+        kind = camera['model']
+        lens = {'kannala-brandt4': 'equidistant', 'brown-conrady': 'radtan', 'pinhole': 'radtan'}.get(kind)
+        d = camera.get('distortionCoefficients') or [0.0] * 4
+        found[number] = {
+            'camera_model': 'pinhole' if lens else kind, 'resolution': [camera['imageWidth'], camera['imageHeight']],
+            'intrinsics': [camera[name] for name in ('focalLengthX', 'focalLengthY', 'principalPointX', 'principalPointY')],
+            'distortion_model': lens or kind, 'distortion_coeffs': d, 'T_cam_imu': camera['imuToCamera']}
+    return found
+
+
+_WHOLE: tuple[tuple[set[str], Callable[[Mapping[str, Any]], dict[int, dict[str, Any]]]], ...] = (  # by keys that all are there
+    ({'RadialDistortion'}, _of_matlab), ({'cam_model', 'cam_fx'}, _vikit), ({'cameraIntrinsics', 'resolution'}, _photonvision),
+    ({'calibration', 'width', 'height'}, _mast3r_slam), ({'fisheye_params', 'calib_dimension'}, _gyroflow),
+    ({'image_width', 'distortion_type', 'cam0'}, _airslam), ({'Camera.fxl'}, _ov2slam),
+    ({'intrinsics', 'extrinsics'}, lambda values: _dsec(values['intrinsics'], values['extrinsics'])))
 _TOOLS: dict[str, Callable[[Any], dict[int, dict[str, Any]]]] = {  # by the key at the top of their files
-    'cameras': _maplab, 'value0': _basalt, 'cameraData': _luxonis}
+    'cameras': _of_cameras, 'value0': _basalt, 'cameraData': _luxonis, 'sensors': lambda sensors: _maplab([
+        camera for sensor in sensors if sensor.get('sensor_type') == 'NCAMERA' for camera in sensor['cameras']])}

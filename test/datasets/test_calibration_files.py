@@ -94,6 +94,52 @@ def matlab(**matrix: list[list[float]]) -> str:
     return json.dumps({**lens, **matrix, 'ImageSize': [480, 640], 'WorldUnits': 'millimeters', 'EstimateSkew': False})
 
 
+def vikit(kind: str = 'Pinhole', names: str = 'cam_d0 cam_d1 cam_d2 cam_d3', d: list[float] = RADTAN) -> str:
+    lens = ''.join(f'{name}: {value}\n' for name, value in zip(names.split(), d, strict=True))
+    return (f'cam_model: {kind}\ncam_width: 640\ncam_height: 480\nscale: 0.5\n'
+            + ''.join(f'cam_{line}\n' for line in FLAT_K.splitlines()) + lens)
+
+
+def gyroflow(**changed: object) -> str:
+    lens = {'camera_matrix': K, 'distortion_coeffs': KB, 'RMS_error': 0.5, 'radial_distortion_limit': 1.2}
+    return json.dumps({'camera_brand': 'Maker', 'camera_model': 'Model 7', 'calib_dimension': {'w': 640, 'h': 480},
+                       'input_horizontal_stretch': 1.0, 'fisheye_params': lens, 'distortion_model': None, **changed})
+
+
+def airslam(kind: int, d: list[float]) -> str:
+    return (f'%YAML:1.0\nimage_height: 480\nimage_width: 640\ndistortion_type: {kind}\n' + ''.join(inside(
+        f'cam{number}', f'intrinsics: [450.0, 451.0, 319.5, 239.5]\ndistortion_coeffs: {d}\nT_type: {number}\nT: '
+        f'{[BODY, np.linalg.inv(BODY).tolist()][number]}\n') for number in range(2)))
+
+
+def ov2slam(kind: str, d: list[float]) -> str:
+    sides = ''.join(f'Camera.model_{side}: {kind}\nCamera.{side}_nwidth: 640\nCamera.{side}_nheight: 480\n' + ''.join(
+        f'Camera.{line.replace(":", side[0] + ":")}\n' for line in FLAT_K.splitlines()) + ''.join(
+        f'Camera.{name}{side[0]}: {value}\n' for name, value in zip(('k1', 'k2', 'p1', 'p2'), d, strict=True))
+        for side in ('left', 'right'))
+    return f'%YAML:1.0\n---\n{sides}body_T_cam0: {BODY}\nbody_T_cam1: {BODY}\n'
+
+
+def opensfm(kind: str, names: str, d: list[float]) -> str:
+    focal = {'focal_x': 450 / 640, 'focal_y': 451 / 640, 'c_x': 8 / 640, 'c_y': -4 / 640}
+    return json.dumps({'v2 maker model 640 480': {'projection_type': kind, 'width': 640, 'height': 480, **focal,
+                                                  **dict(zip(names.split(), d, strict=True))}})
+
+
+def spectacular(kind: str, d: list[float]) -> str:
+    camera = {'focalLengthX': 450.0, 'focalLengthY': 451.0, 'principalPointX': 319.5, 'principalPointY': 239.5, 'imageWidth': 640,
+              'imageHeight': 480, 'model': kind, 'distortionCoefficients': d, 'imuToCamera': np.linalg.inv(BODY).tolist()}
+    return json.dumps({'cameras': [camera], 'imuToOutput': np.eye(4).tolist()})
+
+
+PHOTONVISION = json.dumps({'resolution': {'width': 640.0, 'height': 480.0}, 'perViewErrors': [0.3], 'cameraIntrinsics': {
+    'rows': 3, 'cols': 3, 'type': 6, 'data': np.ravel(K).tolist()}, 'distCoeffs': {'rows': 1, 'cols': 4, 'data': RADTAN}})
+OPENCALIB = json.dumps({'center_camera-intrinsic': {'sensor_name': 'center_camera', 'param': {
+    'img_dist_w': 640, 'img_dist_h': 480, 'cam_K': {'rows': 3, 'cols': 3, 'data': K}, 'cam_dist': {'rows': 1, 'cols': 4,
+                                                                                                  'data': [RADTAN]}}}})
+DSEC = (f'extrinsics:\n  T_10: {np.linalg.inv(RIGHT_IN_LEFT).tolist()}\n' + inside('intrinsics', ''.join(inside(
+    name, f'camera_matrix: [450.0, 451.0, 319.5, 239.5]\ncamera_model: pinhole\ndistortion_coeffs: {RADTAN}\n'
+    'distortion_model: radtan\nresolution: [640, 480]\n') for name in ('cam0', 'cam1', 'camRect0'))))
 FLAT_LENS = 'k1: -0.28\nk2: 0.07\np1: 0.0002\np2: 0.00002\n'
 REALSENSE = json.dumps({'width': 640, 'height': 480, 'ppx': 319.5, 'ppy': 239.5, 'fx': 450.0, 'fy': 451.0,
                         'model': 'Inverse Brown Conrady', 'coeffs': [0.0, 0, 0, 0, 0]})
@@ -154,7 +200,23 @@ FORMS = {
     'MATLAB': matlab(K=[[450.0, 0, 320.5], [0, 451.0, 240.5], [0, 0, 1]]),
     'MATLAB before 2022': matlab(IntrinsicMatrix=[[450.0, 0, 0], [0, 451.0, 0], [320.5, 240.5, 1]]),
 }
+FORMS |= {
+    'FAST-LIVO': vikit(),
+    'FAST-LIVO as parameters of ROS 2': inside('/**', inside('ros__parameters', vikit())),
+    'PhotonVision': PHOTONVISION,
+    'OpenCalib': OPENCALIB,
+    'MASt3R-SLAM': f'width: 640\nheight: 480\ncalibration: {[450.0, 451.0, 319.5, 239.5, *RADTAN]}\n',
+    'Spectacular AI': spectacular('brown-conrady', RADTAN),
+    'sensors of maplab': 'sensors:\n- sensor_type: IMU\n  topic: /imu\n- sensor_type: NCAMERA\n' + ''.join(
+        f'  {line}\n' for line in MAPLAB.splitlines()),
+}
 FISHEYES = {
+    'FAST-LIVO': vikit('EquidistantCamera', 'k1 k2 k3 k4', KB),
+    'SVO': vikit('PinholeEquidistant', d=KB),
+    'Gyroflow': gyroflow(),
+    'VOXL': f'{OPENCV}D: !!opencv-matrix\n   rows: 4\n   cols: 1\n   dt: d\n   data: {KB}\ndistortion_model: fisheye\n'.replace(
+        'camera_matrix', 'M').replace('image_', ''),
+    'Spectacular AI': spectacular('kannala-brandt4', KB),
     'own': f'{OWN}distortion: equidistant\ndist: {KB}\n',
     'own, flat': f'{OWN}distortion: fisheye\n' + ''.join(f'k{number}: {value}\n' for number, value in enumerate(KB, 1)),
     'ROS': ROS.replace('plumb_bob', 'equidistant').replace(str(RADTAN), str(KB)),
@@ -287,6 +349,11 @@ REFUSED = {
     'Open3D, an empty K': (json.dumps({'width': 640, 'height': 480, 'intrinsic_matrix': [0] * 9}), 'not calibrated'),
     'cameras of another tool': (json.dumps({'cameras': [{'name': 'left'}]}), 'has no width, it has cameras'),
     'MATLAB with skew': (matlab(K=[[450.0, 0.3, 320.5], [0, 451.0, 240.5], [0, 0, 1]]), 'skew: 0.3'),
+    'Gyroflow, stretched': (gyroflow(input_horizontal_stretch=1.5), 'camera_model: stretched by 1.5 and 1, and only'),
+    'Gyroflow, other lens': (gyroflow(digital_lens='gopro_superview'), 'camera_model: gopro_superview, and only'),
+    'FAST-LIVO, other model': (vikit('ATAN'), 'camera_model: ATAN, and only'),
+    'OpenSfM, other model': (opensfm('spherical', '', []), 'camera_model: spherical, and only'),
+    'OpenCalib, of OCamCalib': (OPENCALIB.replace('450.0', '0.99').replace('451.0', '1.0'), 'is a fisheye'),
     'an INI file': ('[camera]\nfx=700.0\nfy=700.0\n', 'is no YAML, JSON or XML .*forms that are read'),
     'XML that is cut off': ('<?xml version="1.0"?>\n<opencv_storage>\n<image_width>640</im', 'is no YAML, JSON or XML'),
     'nothing': ('# later\n', 'it is empty'),
@@ -445,6 +512,35 @@ def test_rational_polynomials_of_basalt_and_luxonis(write) -> None:
         camera = load_intrinsics(write(text))
         assert camera.d[:8].tolist() == d
         assert distortion_model(camera) == 'rational_polynomial'
+
+
+@pytest.mark.parametrize(('text', 'model', 'd'), [
+    (airslam(1, [*RADTAN, 0.01]), 'plumb_bob', [*RADTAN, 0.01]), (airslam(2, [*KB, 0]), 'equidistant', KB),
+    (ov2slam('pinhole', RADTAN), 'plumb_bob', RADTAN), (ov2slam('fisheye', KB), 'equidistant', KB)])
+def test_pairs_whose_lens_is_named_once_for_both_are_read(write, text: str, model: str, d: list[float]) -> None:
+    path = write(text)
+    for name in ('cam0', 'cam1'):
+        camera = load_intrinsics(Path(f'{path}:{name}'))
+        assert (camera.width, camera.height, camera.k.tolist(), camera.d.tolist()) == (640, 480, K, d)
+        assert distortion_model(camera) == model
+        assert load_camera_in_body(Path(f'{path}:{name}')) == pytest.approx(np.array(BODY))
+
+
+@pytest.mark.parametrize(('kind', 'names', 'model', 'd'), [
+    ('brown', 'k1 k2 p1 p2 k3', 'plumb_bob', [*RADTAN, 0.01]), ('fisheye_opencv', 'k1 k2 k3 k4', 'equidistant', KB),
+    ('fisheye', 'k1 k2', 'equidistant', [0.1, 0.2]), ('radial', 'k1 k2', 'plumb_bob', [0.1, 0.2])])
+def test_cameras_of_opensfm_are_counted_from_the_middle(write, kind: str, names: str, model: str, d: list[float]) -> None:
+    camera = load_intrinsics(write(opensfm(kind, names, d), 'cameras.json'))
+    assert camera.k == pytest.approx(np.array([[450, 0, 327.5], [0, 451, 235.5], [0, 0, 1]]))
+    assert (distortion_model(camera), [each for each in camera.d.tolist() if each]) == (model, d)
+
+
+def test_event_cameras_of_dsec_are_a_rig(write) -> None:
+    path = write(DSEC)
+    left, right = load_pair(path)
+    assert left.k.tolist() == K
+    assert right.shift_m == pytest.approx(0.11)
+    assert load_intrinsics(Path(f'{path}:cam1')).d.tolist() == RADTAN
 
 
 def test_pose_through_the_camera_before_it(write) -> None:
