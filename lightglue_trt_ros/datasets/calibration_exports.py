@@ -14,7 +14,7 @@ _BASALT = {'pinhole': 'none', 'kb4': 'equidistant', 'pinhole-radtan8': 'rational
 _OPENCV_PAIRS = (('K{}', 'D{}'), ('M{}', 'D{}'), ('cameraMatrix{}', 'distCoeffs{}'), ('camera_matrix_{}', 'dist_coeffs_{}'),
                  ('mtx{}', 'dist{}'))
 _NERFSTUDIO = ('camera_model', 'w', 'h', 'fl_x', 'fl_y', 'cx', 'cy', 'k1', 'k2', 'k3', 'k4', 'p1', 'p2', 'is_fisheye')
-_RECTIFYING = ('R', 'T', 'E', 'F', 'R1', 'R2', 'P1', 'P2', 'Q')  # of stereoCalibrate and stereoRectify
+_RECTIFYING = ('size', 'R', 'T', 'E', 'F', 'R1', 'R2', 'P1', 'P2', 'Q')  # of stereoCalibrate and stereoRectify
 _VIKIT = {'pinhole': 'radtan', 'pinholeradialtangential': 'radtan', 'equidistantcamera': 'equidistant',
           'pinholeequidistant': 'equidistant'}  # SVO's and FAST-LIVO's cam_model
 _OKVIS = {'radialtangential': 'radtan', 'radialtangential8': 'rational_polynomial'}
@@ -69,6 +69,8 @@ def _of_opencv(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
         if all(key in values for pair in keys for key in pair):
             own = {*keys[0], *keys[1], *_RECTIFYING}
             common = {key: value for key, value in values.items() if key not in own}
+            if isinstance(values.get('size'), list):
+                common['image_size'] = values['size']
             left, right = ({**common, 'camera_matrix': values[k], 'dist_coeffs': values[d]} for k, d in keys)
             if 'R' in values and 'T' in values:
                 rotation, translation = (np.asarray(each['data'] if isinstance(each, dict) else each, np.float64).ravel().tolist()

@@ -158,9 +158,9 @@ def _choices(file: Path, size: Callable[[], tuple[int, int]] | None) -> dict[str
     said = _mapping(file)
     with _naming_file(file):
         whole = of_size(said, size)
-        values = whole if size is None else sized(whole, size)
+        values, added = (whole, False) if size is None else sized(whole, size)
         cameras = described(values, lambda name: _mapping(file.parent / name))
-    note = 'which has no size: that of the images is taken' if len(values) > len(whole) else ''
+    note = 'which has no size: that of the images is taken' if added else ''
     return {name: _Choice(file, name, camera, getattr(said.get(name), 'remark', note)) for name, camera in cameras.items()}
 
 

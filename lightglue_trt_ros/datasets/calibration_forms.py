@@ -151,11 +151,28 @@ def described(values: Mapping[str, Any], read: Callable[[str], Mapping[str, Any]
         return _vins_rig(fields, read)
     if any(str(key).startswith(('Camera.', 'Camera1.')) for key in values):
         return _orbslam(values)
-    nested = {} if _has_camera(values) else {
-        str(name): value for name, value in values.items() if isinstance(value, dict) and _has_camera(value)}
-    Fields({name: value for name, value in values.items() if nested and name not in nested}).check_all_read()
+    nested = {} if _has_camera(values) else _cameras_in(values)
     return {name: DescribedCamera(partial(_plain, each), partial(_first_pose, each), keys=tuple(map(str, each)))
             for name, each in (nested or {'': dict(values)}).items()}
+
+
+def _cameras_in(values: Mapping[str, Any], depth: int = 3) -> dict[str, dict[str, Any]]:
+    """The mappings inside that describe a camera, by the names that lead to them: Dataset.Calibration.
+
+    Raises ValueError for a key of a lens next to one.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    without = {}
+    for name, value in values.items():
+        inner: dict[str, dict[str, Any]] = {}
+        if isinstance(value, dict):
+            inner = {'': value} if _has_camera(value) else _cameras_in(value, depth - 1) if depth > 1 else {}
+        found |= {f'{name}.{key}' if key else str(name): each for key, each in inner.items()}
+        if not inner:
+            without[name] = value
+    if found:
+        Fields(without).check_all_read()
+    return found
 
 
 def of_size(values: Mapping[str, Any], size: Callable[[], tuple[int, int]] | None) -> dict[str, Any]:
@@ -174,23 +191,36 @@ def of_size(values: Mapping[str, Any], size: Callable[[], tuple[int, int]] | Non
     return {name: entries[0] for name, entries in chosen.items() if entries}
 
 
-def sized(values: Mapping[str, Any], size: Callable[[], tuple[int, int]]) -> dict[str, Any]:
+def sized(values: Mapping[str, Any], size: Callable[[], tuple[int, int]]) -> tuple[dict[str, Any], bool]:
     """What a file says, with width and height of the images where it has none, as ORB-SLAM2's files of TUM and KITTI.
 
-    Raises ValueError where its principal point is far from the middle of these images: others were calibrated.
+    The truth is whether it had none. Raises ValueError where its principal point is far from the middle of these images: others
+    were calibrated.
     """
+    values = as_chain(values)
     prefix = 'Camera.' if 'Camera.fx' in values else ''
     fields = Fields(values, prefix)
+    if any(name in fields for names in SIZES for name in names):
+        return dict(values), False
+    cameras = {name: sized(value, size) for name, value in values.items() if isinstance(value, dict) and _has_matrix(value)}
+    if cameras:
+        return {**values, **{name: camera for name, (camera, _) in cameras.items()}}, any(added for _, added in cameras.values())
+    if not _has_matrix(values, prefix):
+        return dict(values), False
     matrix = fields.first(*MATRICES)
-    if any(name in fields for names in SIZES for name in names) or not (matrix or all(map(fields.__contains__, FOCALS[0]))):
-        return dict(values)
     k = fields.numbers(matrix, 9) if matrix else _pinhole(*map(fields.number, FOCALS[0]))
     middle, (width, height) = (k[2] or k[6], k[5] or k[7]), size()  # some write K column by column
     if max(abs(middle[0] / width - 0.5), abs(middle[1] / height - 0.5)) > OFF_MIDDLE:
         raise ValueError(f'it has no {prefix}width, and its principal point {middle[0]:g}, {middle[1]:g} is far from the middle of '
                          f'the images of {width}x{height}: give the calibration of these, or add {prefix}width and {prefix}height, '
                          'where it has only numbers in a calib.yaml with them')
-    return {**values, f'{prefix}width': width, f'{prefix}height': height}
+    return {**values, f'{prefix}width': width, f'{prefix}height': height}, True
+
+
+def _has_matrix(values: Mapping[str, Any], prefix: str = '') -> bool:
+    fields = Fields(values, prefix)
+    matrix = fields.first(*MATRICES)
+    return fields.is_listed(matrix) if matrix else all(map(fields.__contains__, FOCALS[0]))
 
 
 def rigid(matrix: Float64, name: str) -> Float64:
@@ -324,6 +354,8 @@ def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
                          'ones')
     if matrix is None and listed is not None and not model and any(lens[1]) and fields.first(*MODEL_KEYS) is None:
         raise ValueError(f'it has no distortion_model, and D = {lens[1]} are of radtan or of equidistant: name the model')
+    if any(lens[1]) and fields.get('distorted', True) is False:  # of MonoGS and its kin
+        raise ValueError(f'distorted: False, and D = {lens[1]} are of the raw images: remove them if the images are undistorted')
     fields.check_all_read()
     return _camera(size, k, *lens)
 

@@ -1,7 +1,7 @@
 """Calibrations that tools write in a text of their own, neither YAML nor JSON, in the words that `calibration_forms` reads.
 
 COLMAP's cameras.txt and cameras.bin, ZED's SN12345678.conf, the output of `rs-enumerate-devices -c`, ROS's ost.txt, Metashape's
-XML, DSO's camera.txt, matrices K, and lines of numbers.
+XML, DSO's camera.txt, KITTI's and Middlebury's calib.txt, matrices K, and lines of numbers.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ _OST_KEYS = {'width': 'image_width', 'height': 'image_height', 'camera matrix': 
              'distortion': 'distortion_coefficients', 'projection': 'projection_matrix'}
 _DSO = {'pinhole': 'none', 'radtan': 'radtan', 'equidistant': 'equidistant', 'kannalabrandt': 'equidistant', 'fov': '',
         'atan': ''}  # what the lens is called, '': it is not read
+_PROJECTION = re.compile(rf'^P(?:_rect_)?0?(\d):((?:[ \t]+{_NUMBER}){{12}})[ \t]*$', re.MULTILINE)  # P2 or P_rect_02
+_MIDDLEBURY = re.compile(rf'^cam(\d)\s*=\s*\[((?:[\s;]*{_NUMBER}){{9}})\s*\]', re.MULTILINE)
 _REALSENSE = re.compile(r'^\s*Intrinsic of "(.+?)"(.*?)(?=^\s*(?:Intrinsic|Extrinsic|Motion|Device)|\Z)', re.MULTILINE | re.DOTALL)
 
 
@@ -52,6 +54,12 @@ def of_text(text: str) -> dict[str, Any]:
         return dict(_of_realsense(text))
     if re.search(r'^\[image\]', text, re.MULTILINE):
         return _of_ost(text)
+    if matrices := dict(_PROJECTION.findall(text)):
+        return _of_kitti(text, matrices)
+    if len((numbers := _named_numbers(text)).get('K', [])) == 9:  # of calibrations with a lidar
+        return numbers if len(numbers) == len(_values_in(text)) else {}
+    if matrices := dict(_MIDDLEBURY.findall(text)):
+        return _of_middlebury(text, matrices)
     return _of_metashape(text) if '<projection>' in text else of_colmap(text) or _of_numbers(text)
 
 
@@ -156,6 +164,44 @@ def _of_ost(text: str) -> dict[str, Any]:
         found = {_OST_KEYS[key]: [float(each) for each in values.split()] for key, values in _OST.findall(block)}
         cameras[name] = {key: values[0] if key.startswith('image') else values for key, values in found.items()}
     return cameras if len(cameras) > 1 else next(iter(cameras.values()))
+
+
+def _named_numbers(text: str) -> dict[str, list[float]]:
+    """Of lines `name: numbers`."""
+    lines = re.findall(rf'^(\w+):((?:[ \t]+{_NUMBER})+)[ \t]*$', text, re.MULTILINE)
+    return {name: [float(word) for word in words.split()] for name, words in lines}
+
+
+def _of_kitti(text: str, matrices: Mapping[str, str]) -> dict[str, Any]:
+    """Rectified cameras by their projections, each shifted from the one before it; of raw data those of raw images too, by size."""
+    numbers = _named_numbers(text)
+    cameras: dict[str, Any] = {}
+    before = np.zeros(3)
+    for name in sorted(matrices):
+        projection = np.reshape([float(word) for word in matrices[name].split()], (3, 4))
+        offset = np.linalg.solve(projection[:, :3], projection[:, 3])
+        step = np.hstack([np.eye(3), (offset - before)[:, None]])
+        camera = {'camera_matrix': projection[:, :3].ravel().tolist(), 'distortion_model': 'none',
+                  **({'T_cn_cnm1': step.tolist()} if cameras else {})}
+        raw = {key: numbers.get(f'{key}_0{name}') for key in ('S', 'K', 'D')}
+        size, whole = ([int(side) for side in each or []] for each in (numbers.get(f'S_rect_0{name}'), raw['S']))
+        cameras[f'cam{name}'] = camera if not size else {**camera, 'resolution': size} if None in raw.values() else BySize([
+            {**camera, 'resolution': size}, {'resolution': whole, 'camera_matrix': raw['K'], 'dist_coeffs': raw['D']}])
+        before = offset
+    return cameras
+
+
+def _of_middlebury(text: str, matrices: Mapping[str, str]) -> dict[str, Any]:
+    """A rectified pair; its baseline is in millimetres."""
+    values = {name: float(number) for name, number in re.findall(rf'^(\w+)\s*=\s*({_NUMBER})\s*$', text, re.MULTILINE)}
+    cameras: dict[str, Any] = {}
+    for name in sorted(matrices):
+        step = [[1, 0, 0, -values['baseline'] / 1000], [0, 1, 0, 0], [0, 0, 1, 0]] if 'baseline' in values else None
+        cameras[f'cam{name}'] = {
+            'camera_matrix': [float(word) for word in matrices[name].replace(';', ' ').split()], 'distortion_model': 'none',
+            **{side: values[side] for side in ('width', 'height') if side in values},
+            **({'T_cn_cnm1': step} if cameras and step is not None else {})}
+    return cameras
 
 
 def _of_metashape(text: str) -> dict[str, Any]:

@@ -201,6 +201,10 @@ FORMS = {
     'MATLAB before 2022': matlab(IntrinsicMatrix=[[450.0, 0, 0], [0, 451.0, 0], [320.5, 240.5, 1]]),
 }
 FORMS |= {
+    'r3live': inside('common', 'estimate_intrinsic: 1\n') + inside('vio', (
+        f'image_width: 640\nimage_height: 480\ncamera_intrinsic: {np.ravel(K).tolist()}\ncamera_dist_coeffs: {RADTAN}\n')),
+    'MonoGS': inside('Dataset', 'type: tum\n' + inside('Calibration', f'{FLAT_K}{FLAT_LENS}width: 640\nheight: 480\n'
+                                                       'depth_scale: 5000.0\ndistorted: True\n')),
     'FAST-LIVO': vikit(),
     'FAST-LIVO as parameters of ROS 2': inside('/**', inside('ros__parameters', vikit())),
     'PhotonVision': PHOTONVISION,
@@ -354,6 +358,8 @@ REFUSED = {
     'FAST-LIVO, other model': (vikit('ATAN'), 'camera_model: ATAN, and only'),
     'OpenSfM, other model': (opensfm('spherical', '', []), 'camera_model: spherical, and only'),
     'OpenCalib, of OCamCalib': (OPENCALIB.replace('450.0', '0.99').replace('451.0', '1.0'), 'is a fisheye'),
+    'lens beside a camera two mappings deep': (inside('Dataset', inside('Calibration', OWN) + 'k1: 0.1\n'), 'k1: 0.1 is not read'),
+    'D of images that are undistorted': (f'{OWN}{FLAT_LENS}distorted: false\n', 'distorted: False, and D = .* of the raw images'),
     'an INI file': ('[camera]\nfx=700.0\nfy=700.0\n', 'is no YAML, JSON or XML .*forms that are read'),
     'XML that is cut off': ('<?xml version="1.0"?>\n<opencv_storage>\n<image_width>640</im', 'is no YAML, JSON or XML'),
     'nothing': ('# later\n', 'it is empty'),
@@ -724,7 +730,7 @@ def test_four_coefficients_of_a_wide_lens_need_a_model(write, focal: int, extra:
     orbslam('Camera').replace('Camera.width: 640\nCamera.height: 480\n', ''),  # ORB-SLAM2's files of TUM and KITTI
     OPENCV.replace('image_width: 640\nimage_height: 480\n', ''), FLAT_K, f'K: {np.transpose(K).ravel().tolist()}\n',
     plain_matrix(3, 3), plain_matrix(3, 4), plain_matrix(4, 4).replace(' ', ','), '450, 451, 319.5, 239.5\n',
-    f'{" ".join(map(str, np.ravel(K)))}\n0.12\n'])
+    f'{" ".join(map(str, np.ravel(K)))}\n0.12\n', f'K: {" ".join(map(str, np.ravel(K)))}\nD: 0 0 0 0\nT: 1 0 0 0.5\n'])
 def test_calibration_without_size_gets_that_of_the_images(tmp_path: Path, text: str) -> None:
     path = tmp_path / 'calib.yaml'
     path.write_text(text)
@@ -737,6 +743,46 @@ def test_calibration_without_size_gets_that_of_the_images(tmp_path: Path, text: 
     for other in ((800, 600), (512, 384), (480, 640)):
         with pytest.raises(BagError, match=f'no (Camera.)?width, and its principal point 319.5, 239.5 .* {other[0]}x{other[1]}'):
             load_intrinsics(path, size=lambda size=other: size)
+
+
+def kitti(number: int, shift: float = 0.0, name: str = 'P') -> str:
+    matrix = np.hstack([K, [[-450.0 * shift], [0], [0]]])
+    return f'{name}{number}: {" ".join(f"{value:.12e}" for value in matrix.ravel())}\n'
+
+
+def test_projections_of_kitti_are_a_rig(write) -> None:
+    path = write(kitti(0) + kitti(1, 0.5) + kitti(2, -0.06) + kitti(3, 0.47) + kitti(0, 0.3, 'Tr'), 'calib.txt')
+    left, right = load_pair(path, size=lambda: (640, 480))
+    assert left.k.tolist() == K
+    assert right.shift_m == pytest.approx(0.5)
+    assert load_intrinsics(Path(f'{path}:cam2'), size=lambda: (640, 480)).k.tolist() == K
+    with pytest.raises(BagError, match='describes the cameras cam0, cam1, cam2, cam3: choose one'):
+        load_intrinsics(path, size=lambda: (640, 480))
+
+
+@pytest.mark.parametrize(('size', 'd'), [((600, 440), []), ((640, 480), [*RADTAN, 0.1])])
+def test_raw_and_rectified_images_of_kitti_are_told_by_size(write, size: tuple[int, int], d: list[float]) -> None:
+    raw = f'S_02: 640 480\nK_02: {" ".join(map(str, np.ravel(K)))}\nD_02: {" ".join(map(str, [*RADTAN, 0.1]))}\n'
+    path = write(f'calib_time: 09-Jan-2012 13:57:47\n{raw}S_rect_02: 600 440\n{kitti(2, 0.5, "P_rect_0")}', 'calib_cam_to_cam.txt')
+    camera = load_intrinsics(path, size=lambda: size)
+    assert (camera.width, camera.height, camera.k.tolist(), camera.d.tolist()) == (*size, K, d)
+    with pytest.raises(BagError, match='it is for images of 600x440, 640x480, and these have 800x600'):
+        load_intrinsics(path, size=lambda: (800, 600))
+
+
+def test_pair_of_middlebury_is_a_rig_with_millimetres(write) -> None:
+    path = write('cam0=[450 0 300.5; 0 450 239.5; 0 0 1]\ncam1=[450 0 330.5; 0 450 239.5; 0 0 1]\ndoffs=30\nbaseline=173.5\n'
+                 'width=640\nheight=480\nndisp=125\nisint=0\n', 'calib.txt')
+    left, right = load_pair(path)
+    assert (left.width, left.height, left.k[0, 2], right.k[0, 2]) == (640, 480, 300.5, 330.5)
+    assert right.shift_m == pytest.approx(0.1735)
+
+
+@pytest.mark.parametrize('extra', ['size: [640, 480]\n', ''])
+def test_pair_of_opencv_gets_a_size_for_both_cameras(write, extra: str) -> None:
+    path = write(''.join(f'M{number}: {K}\nD{number}: {RADTAN}\n' for number in (1, 2)) + extra, 'intrinsics.yml')
+    camera = load_intrinsics(Path(f'{path}:cam1'), size=None if extra else lambda: (640, 480))
+    assert (camera.width, camera.height, camera.k.tolist(), camera.d.tolist()) == (640, 480, K, RADTAN)
 
 
 @pytest.mark.parametrize('text', [ROS, OWN, KALIBR, VINS, orbslam(), orbslam('Camera')])
