@@ -30,7 +30,7 @@ def as_chain(values: Mapping[str, Any]) -> Mapping[str, Any]:
             whole = _opensfm
         elif values and all(isinstance(value, dict) and 'cam_K' in value.get('param', {}) for value in values.values()):
             whole = _opencalib
-        cameras = _TOOLS[key](values[key]) if key is not None else whole(values)
+        cameras = _TOOLS[key](values[key]) if key is not None else _vikit_rig(values) or whole(values)
         return {f'cam{number}': camera for number, camera in cameras.items()} or values
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return values  # another tool's file
@@ -129,6 +129,12 @@ def _vikit(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
                 'distortion_coeffs': [values[name] for name in names] or [0.0] * 4}}
 
 
+def _vikit_rig(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """Of several such cameras, cam0, cam1 ...; empty for others."""
+    return {int(name[3:]): _vikit(value)[0] for name, value in values.items()
+            if re.fullmatch(r'cam\d', str(name)) and isinstance(value, dict) and 'cam_fx' in value}
+
+
 def _photonvision(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     size = values['resolution']
     return {0: {'resolution': [size['width'], size['height']], 'camera_matrix': values['cameraIntrinsics'],
@@ -181,17 +187,6 @@ def _ov2slam(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     return cameras
 
 
-def _dsec(intrinsics: Mapping[str, Any], extrinsics: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    """The raw cameras; T_10 is from camera 0 to camera 1."""
-    cameras = {}
-    for number in range(8):
-        if camera := intrinsics.get(f'cam{number}'):
-            step = extrinsics.get(f'T_{number}{number - 1}')
-            cameras[number] = {**{name: value for name, value in camera.items() if name != 'camera_matrix'},
-                               'intrinsics': camera['camera_matrix'], **({} if step is None else {'T_cn_cnm1': step})}
-    return cameras
-
-
 def _opensfm(cameras: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     """OpenSfM's and OpenDroneMap's: in sizes of the longer side, from the middle of the image, whose first pixel is at 0.5."""
     found = {}
@@ -238,8 +233,7 @@ def _spectacular(cameras: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
 _WHOLE: tuple[tuple[set[str], Callable[[Mapping[str, Any]], dict[int, dict[str, Any]]]], ...] = (  # by keys that all are there
     ({'RadialDistortion'}, _of_matlab), ({'cam_model', 'cam_fx'}, _vikit), ({'cameraIntrinsics', 'resolution'}, _photonvision),
     ({'calibration', 'width', 'height'}, _mast3r_slam), ({'fisheye_params', 'calib_dimension'}, _gyroflow),
-    ({'image_width', 'distortion_type', 'cam0'}, _airslam), ({'Camera.fxl'}, _ov2slam),
-    ({'intrinsics', 'extrinsics'}, lambda values: _dsec(values['intrinsics'], values['extrinsics'])))
+    ({'image_width', 'distortion_type', 'cam0'}, _airslam), ({'Camera.fxl'}, _ov2slam))
 _TOOLS: dict[str, Callable[[Any], dict[int, dict[str, Any]]]] = {  # by the key at the top of their files
     'cameras': _of_cameras, 'value0': _basalt, 'cameraData': _luxonis, 'sensors': lambda sensors: _maplab([
         camera for sensor in sensors if sensor.get('sensor_type') == 'NCAMERA' for camera in sensor['cameras']])}

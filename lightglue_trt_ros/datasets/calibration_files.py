@@ -197,6 +197,8 @@ def _mapping(path: Path) -> dict[str, Any]:
         values = of_colmap_binary(path.read_bytes())
         if not values:
             raise BagError(f'{path} is no text: export it as text, that of MATLAB by {_MATLAB}; {_READ}') from None
+    if isinstance(values, list) and len(values) == 1 and isinstance(values[0], dict) and 'cameras' in values[0]:
+        values = values[0]  # OpenSfM's reconstruction.json
     if not isinstance(values, dict):
         start = next((line for line in text.splitlines() if line.strip() and line[0] != '#'), '')
         raise BagError(f'{path} is no calibration, it {f"begins with {start[:60]!r}" if start else "is empty"}; {_READ}')

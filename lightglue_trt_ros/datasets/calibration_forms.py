@@ -208,7 +208,8 @@ def sized(values: Mapping[str, Any], size: Callable[[], tuple[int, int]]) -> tup
     if not _has_matrix(values, prefix):
         return dict(values), False
     matrix = fields.first(*MATRICES)
-    k = fields.numbers(matrix, 9) if matrix else _pinhole(*map(fields.number, FOCALS[0]))
+    numbers = fields.numbers(matrix, 9, 4) if matrix else list(map(fields.number, FOCALS[0]))
+    k = numbers if len(numbers) == 9 else _pinhole(*numbers)
     middle, (width, height) = (k[2] or k[6], k[5] or k[7]), size()  # some write K column by column
     if max(abs(middle[0] / width - 0.5), abs(middle[1] / height - 0.5)) > OFF_MIDDLE:
         raise ValueError(f'it has no {prefix}width, and its principal point {middle[0]:g}, {middle[1]:g} is far from the middle of '
@@ -330,7 +331,8 @@ def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
     model = _camera_model(fields, 'model', 'camera_model', 'model_type')
     matrix, listed = fields.first(*MATRICES), fields.first('intrinsics')
     if matrix is not None:
-        size, k = _size(fields, SIZES[1]), fields.numbers(matrix, 9)
+        size, k = _size(fields, SIZES[1]), fields.numbers(matrix, 9, 4)
+        k = _pinhole(*k) if len(k) == 4 else k  # DSEC's
         if not any(k[2:6:3]) and all(k[6:8]):  # column by column, as Open3D, Record3D and MATLAB have it
             k = [k[row + 3 * column] for row in range(3) for column in range(3)]
         if 'fx' in fields and fields.number('fx') != k[0]:

@@ -229,8 +229,8 @@ def _of_numbers(text: str) -> dict[str, Any]:
     """
     lines = [line.replace(',', ' ').split() for line in _values_in(text)]
     lens, lines = (lines[0][0], [lines[0][1:], *lines[1:]]) if len(lines) > 1 and lines[0][0].lower() in _DSO else ('', lines)
-    if not lens and len(lines) > 2 and [len(line) for line in lines[:2]] == [5, 2]:
-        lens = 'fov'  # the oldest files of LSD-SLAM and DSO do not name it, those of TUM's monocular set among them
+    if not lens and len(lines) > 2 and len(lines[1]) == 2:  # those of LSD-SLAM and of TUM's monocular set do not name it
+        lens = {5: 'fov', 8: 'radtan'}.get(len(lines[0]), '')
     with suppress(ValueError):
         if lens:
             width, height = map(int, lines[1])

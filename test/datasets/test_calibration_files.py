@@ -22,6 +22,7 @@ from lightglue_trt_ros.datasets.calibration_files import (
     load_pair,
     split_choice,
 )
+from lightglue_trt_ros.datasets.calibration_texts import of_text
 from lightglue_trt_ros.utils.errors import BagError
 
 RADTAN = [-0.28, 0.07, 0.0002, 2e-05]
@@ -120,8 +121,8 @@ def ov2slam(kind: str, d: list[float]) -> str:
     return f'%YAML:1.0\n---\n{sides}body_T_cam0: {BODY}\nbody_T_cam1: {BODY}\n'
 
 
-def opensfm(kind: str, names: str, d: list[float]) -> str:
-    focal = {'focal_x': 450 / 640, 'focal_y': 451 / 640, 'c_x': 8 / 640, 'c_y': -4 / 640}
+def opensfm(kind: str, names: str, d: list[float], middle: tuple[float, float] = (8.0, -4.0)) -> str:
+    focal = {'focal_x': 450 / 640, 'focal_y': 451 / 640, 'c_x': middle[0] / 640, 'c_y': middle[1] / 640}
     return json.dumps({'v2 maker model 640 480': {'projection_type': kind, 'width': 640, 'height': 480, **focal,
                                                   **dict(zip(names.split(), d, strict=True))}})
 
@@ -137,9 +138,10 @@ PHOTONVISION = json.dumps({'resolution': {'width': 640.0, 'height': 480.0}, 'per
 OPENCALIB = json.dumps({'center_camera-intrinsic': {'sensor_name': 'center_camera', 'param': {
     'img_dist_w': 640, 'img_dist_h': 480, 'cam_K': {'rows': 3, 'cols': 3, 'data': K}, 'cam_dist': {'rows': 1, 'cols': 4,
                                                                                                   'data': [RADTAN]}}}})
-DSEC = (f'extrinsics:\n  T_10: {np.linalg.inv(RIGHT_IN_LEFT).tolist()}\n' + inside('intrinsics', ''.join(inside(
-    name, f'camera_matrix: [450.0, 451.0, 319.5, 239.5]\ncamera_model: pinhole\ndistortion_coeffs: {RADTAN}\n'
-    'distortion_model: radtan\nresolution: [640, 480]\n') for name in ('cam0', 'cam1', 'camRect0'))))
+RAW_OF_DSEC = f'camera_model: pinhole\ndistortion_coeffs: {RADTAN}\ndistortion_model: radtan\n'
+DSEC = f'extrinsics:\n  T_10: {np.linalg.inv(RIGHT_IN_LEFT).tolist()}\n' + inside('intrinsics', ''.join(inside(
+    name, f'camera_matrix: [450.0, 451.0, 319.5, 239.5]\nresolution: [640, 480]\n{lens}')
+    for name, lens in (('cam0', RAW_OF_DSEC), ('cam1', RAW_OF_DSEC), ('camRect1', ''))))
 FLAT_LENS = 'k1: -0.28\nk2: 0.07\np1: 0.0002\np2: 0.00002\n'
 REALSENSE = json.dumps({'width': 640, 'height': 480, 'ppx': 319.5, 'ppy': 239.5, 'fx': 450.0, 'fy': 451.0,
                         'model': 'Inverse Brown Conrady', 'coeffs': [0.0, 0, 0, 0, 0]})
@@ -211,6 +213,10 @@ FORMS |= {
     'OpenCalib': OPENCALIB,
     'MASt3R-SLAM': f'width: 640\nheight: 480\ncalibration: {[450.0, 451.0, 319.5, 239.5, *RADTAN]}\n',
     'Spectacular AI': spectacular('brown-conrady', RADTAN),
+    'SVO inside cam0': inside('cam0', vikit('PinholeRadialTangential')),
+    'LSD-SLAM': f'450 451 319.5 239.5 {" ".join(map(str, RADTAN))}\n640 480\ncrop\n320 240\n',
+    'reconstruction of OpenSfM': json.dumps([{'cameras': json.loads(opensfm('brown', 'k1 k2 p1 p2', RADTAN, (0, 0))),
+                                             'shots': {}}]),
     'sensors of maplab': 'sensors:\n- sensor_type: IMU\n  topic: /imu\n- sensor_type: NCAMERA\n' + ''.join(
         f'  {line}\n' for line in MAPLAB.splitlines()),
 }
@@ -541,12 +547,13 @@ def test_cameras_of_opensfm_are_counted_from_the_middle(write, kind: str, names:
     assert (distortion_model(camera), [each for each in camera.d.tolist() if each]) == (model, d)
 
 
-def test_event_cameras_of_dsec_are_a_rig(write) -> None:
+def test_raw_and_rectified_cameras_of_dsec_are_chosen_by_name(write) -> None:
     path = write(DSEC)
-    left, right = load_pair(path)
-    assert left.k.tolist() == K
-    assert right.shift_m == pytest.approx(0.11)
-    assert load_intrinsics(Path(f'{path}:cam1')).d.tolist() == RADTAN
+    assert load_intrinsics(Path(f'{path}:intrinsics.cam1')).d.tolist() == RADTAN
+    rectified = load_intrinsics(Path(f'{path}:intrinsics.camRect1'))
+    assert (rectified.k.tolist(), distortion_model(rectified)) == (K, None)
+    with pytest.raises(BagError, match=r'cameras intrinsics\.cam0, intrinsics\.cam1, intrinsics\.camRect1: choose one'):
+        load_intrinsics(path)
 
 
 def test_pose_through_the_camera_before_it(write) -> None:
@@ -751,7 +758,9 @@ def kitti(number: int, shift: float = 0.0, name: str = 'P') -> str:
 
 
 def test_projections_of_kitti_are_a_rig(write) -> None:
-    path = write(kitti(0) + kitti(1, 0.5) + kitti(2, -0.06) + kitti(3, 0.47) + kitti(0, 0.3, 'Tr'), 'calib.txt')
+    text = kitti(0) + kitti(1, 0.5) + kitti(2, -0.06) + kitti(3, 0.47) + kitti(0, 0.3, 'Tr')
+    assert [camera['T_cn_cnm1'][0][3] for camera in list(of_text(text).values())[1:]] == pytest.approx([-0.5, 0.56, -0.53])
+    path = write(text, 'calib.txt')
     left, right = load_pair(path, size=lambda: (640, 480))
     assert left.k.tolist() == K
     assert right.shift_m == pytest.approx(0.5)

@@ -354,6 +354,8 @@ CALIBRATIONS: dict[str, tuple[Callable[[Path], Any], str]] = {
     'another XML': (lambda at: camera(at, '<?xml version="1.0"?>\n<robot/>\n'), r'c.yaml is XML, .*OpenCV .*: export it as such'),
     'inverse of RealSense': (lambda at: camera(at, {**OWN, 'model': 'Inverse Brown Conrady', 'coeffs': [0.1, 0, 0, 0, 0]}),
         r'c.yaml: model: inverse_brown_conrady with D = \[0.1.*\] is not read: undistort the images, or calibrate anew'),
+    'D of undistorted images': (lambda at: camera(at, {**OWN, 'k1': 0.1, 'distorted': False}),
+        r'c.yaml: distorted: False, and D = \[0.1, .*\] are of the raw images: remove them if the images are undistorted'),
     'D of a fisheye': (lambda at: camera(at, {**OWN, 'D': [0.1, 0.2, 0.3, 0.4]}),
         r'c.yaml: D: \[0.1, 0.2, 0.3, 0.4\] are of a fisheye by the last two, tangential ones are below 0.02: name the model'),
     'wide, without a model': (lambda at: camera(at, {**OWN, 'fx': 6, 'fy': 6, 'dist': [0.003, 0.001, -0.002, 0.0002]}),
