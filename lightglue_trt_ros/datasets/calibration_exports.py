@@ -23,7 +23,7 @@ _OKVIS = {'radialtangential': 'radtan', 'radialtangential8': 'rational_polynomia
 def as_chain(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Cameras cam0, cam1 ... with Kalibr's keys; `values` themselves where no tool is known that writes such."""
     try:
-        values = _of_frames(_of_parameters(values))
+        values = _of_nerf(_of_frames(_of_parameters(values)))
         key = next((key for key in _TOOLS if values.get(key)), None)
         whole = next((tool for keys, tool in _WHOLE if keys <= values.keys()), _of_opencv)
         if values and all(isinstance(value, dict) and 'projection_type' in value for value in values.values()):
@@ -60,6 +60,20 @@ def _of_frames(values: Mapping[str, Any]) -> Mapping[str, Any]:
     cameras = [{**common, **{name: frame[name] for name in _NERFSTUDIO if name in frame}} for frame in frames]
     different = [camera for number, camera in enumerate(cameras) if camera not in cameras[:number]]
     return different[0] if len(different) == 1 else {f'cam{number}': each for number, each in enumerate(different)}
+
+
+def _of_nerf(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Of nerfstudio's and instant-ngp's cameras, fl_x ..., OpenCV's fx ...: they count pixels from the corner of the first one.
+
+    Those inside cam0 ... too; `values` themselves of others.
+    """
+    if 'fl_x' not in values:
+        inner = {name: _of_nerf(value) for name, value in values.items() if isinstance(value, dict) and 'fl_x' in value}
+        return {**values, **inner} if inner else values
+    rest = {name: value for name, value in values.items() if name not in ('fl_x', 'fl_y', 'cx', 'cy', 'is_fisheye')}
+    focal = {name[0] + name[-1]: float(values[name]) for name in ('fl_x', 'fl_y') if name in values}
+    middle = {name: float(values[name]) - 0.5 for name in ('cx', 'cy') if name in values}
+    return {**rest, **focal, **middle, **({'camera_model': 'OPENCV_FISHEYE'} if values.get('is_fisheye') else {})}
 
 
 def _of_opencv(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:

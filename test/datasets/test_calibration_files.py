@@ -172,7 +172,7 @@ FORMS = {
                                       f'd: {RADTAN}\nk: {np.ravel(K).tolist()}\nbinning_x: 0\n---\n'),
     'nested K and D': f'image_size: [640, 480]\nK: {K}\nD: [{RADTAN}]\n',
     'Autoware': f'ImageSize: [640, 480]\nCameraMat:\n  data: {np.ravel(K).tolist()}\nDistCoeff:\n  data: {RADTAN}\nDistModel: ""\n',
-    'nerfstudio': json.dumps({'camera_model': 'OPENCV', 'fl_x': 450.0, 'fl_y': 451.0, 'cx': 319.5, 'cy': 239.5, 'w': 640, 'h': 480,
+    'nerfstudio': json.dumps({'camera_model': 'OPENCV', 'fl_x': 450.0, 'fl_y': 451.0, 'cx': 320.0, 'cy': 240.0, 'w': 640, 'h': 480,
                               **dict(zip(('k1', 'k2', 'p1', 'p2'), RADTAN, strict=True)), 'frames': [{'file_path': '0.png'}]}),
     'JSON with tabs, inside a name': json.dumps({'camera': {'w': 640, 'h': 480, 'fx': 450.0, 'fy': 451.0, 'cx': 319.5, 'cy': 239.5,
                                                             'dist': RADTAN}}, indent='\t'),
@@ -224,6 +224,8 @@ FISHEYES = {
     'FAST-LIVO': vikit('EquidistantCamera', 'k1 k2 k3 k4', KB),
     'SVO': vikit('PinholeEquidistant', d=KB),
     'Gyroflow': gyroflow(),
+    'instant-ngp': json.dumps({'fl_x': 450.0, 'fl_y': 451.0, 'cx': 320.0, 'cy': 240.0, 'w': 640.0, 'h': 480.0, 'is_fisheye': True,
+                               'p1': 0, 'p2': 0, **dict(zip(('k1', 'k2', 'k3', 'k4'), KB, strict=True)), 'frames': []}),
     'VOXL': f'{OPENCV}D: !!opencv-matrix\n   rows: 4\n   cols: 1\n   dt: d\n   data: {KB}\ndistortion_model: fisheye\n'.replace(
         'camera_matrix', 'M').replace('image_', ''),
     'Spectacular AI': spectacular('kannala-brandt4', KB),
@@ -433,7 +435,7 @@ def test_one_camera_of_several_is_chosen_by_name(write) -> None:
 
 
 def test_intrinsics_of_frames_are_the_cameras_of_transforms_json(write) -> None:
-    frame = {'w': 640, 'h': 480, 'fl_x': 450.0, 'fl_y': 451.0, 'cx': 319.5, 'cy': 239.5, 'transform_matrix': np.eye(4).tolist()}
+    frame = {'w': 640, 'h': 480, 'fl_x': 450.0, 'fl_y': 451.0, 'cx': 320.0, 'cy': 240.0, 'transform_matrix': np.eye(4).tolist()}
     frames = [{**frame, 'file_path': f'{number}.png'} for number in range(3)]
     assert np.array_equal(load_intrinsics(write(json.dumps({'k1': 0.1, 'frames': frames}))).k, K)
     file = write(json.dumps({'frames': [*frames, {**frame, 'fl_x': 500.0}]}))
