@@ -14,6 +14,8 @@ _BASALT = {'pinhole': 'none', 'kb4': 'equidistant', 'pinhole-radtan8': 'rational
 _OPENCV_PAIRS = (('K{}', 'D{}'), ('M{}', 'D{}'), ('cameraMatrix{}', 'distCoeffs{}'), ('camera_matrix_{}', 'dist_coeffs_{}'),
                  ('mtx{}', 'dist{}'))
 _NERFSTUDIO = ('camera_model', 'w', 'h', 'fl_x', 'fl_y', 'cx', 'cy', 'k1', 'k2', 'k3', 'k4', 'p1', 'p2', 'is_fisheye')
+_INNER = ('intrinsics', 'intrinsic', 'camera_intrinsics', 'cameraintrinsics', 'camera_matrix', 'cameramatrix', 'k')
+_OF_MIDDLE = {'u0': 'cx', 'v0': 'cy', 'ppx': 'cx', 'ppy': 'cy'}  # other names of a principal point
 _RECTIFYING = ('size', 'R', 'T', 'E', 'F', 'R1', 'R2', 'P1', 'P2', 'Q')  # of stereoCalibrate and stereoRectify
 _VIKIT = {'pinhole': 'radtan', 'pinholeradialtangential': 'radtan', 'equidistantcamera': 'equidistant',
           'pinholeequidistant': 'equidistant'}  # SVO's and FAST-LIVO's cam_model
@@ -23,14 +25,14 @@ _OKVIS = {'radialtangential': 'radtan', 'radialtangential8': 'rational_polynomia
 def as_chain(values: Mapping[str, Any]) -> Mapping[str, Any]:
     """Cameras cam0, cam1 ... with Kalibr's keys; `values` themselves where no tool is known that writes such."""
     try:
-        values = _of_nerf(_of_frames(_of_parameters(values)))
+        values = _of_nerf(_of_frames(_flat(_of_parameters(values))))
         key = next((key for key in _TOOLS if values.get(key)), None)
         whole = next((tool for keys, tool in _WHOLE if keys <= values.keys()), _of_opencv)
         if values and all(isinstance(value, dict) and 'projection_type' in value for value in values.values()):
             whole = _opensfm
         elif values and all(isinstance(value, dict) and 'cam_K' in value.get('param', {}) for value in values.values()):
             whole = _opencalib
-        cameras = _TOOLS[key](values[key]) if key is not None else _vikit_rig(values) or whole(values)
+        cameras = _TOOLS[key](values[key]) if key is not None else _vikit_rig(values) or _matlab_pair(values) or whole(values)
         return {f'cam{number}': camera for number, camera in cameras.items()} or values
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return values  # another tool's file
@@ -42,6 +44,27 @@ def _of_matlab(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     (height, width), (k1, k2, *k3) = values['ImageSize'], values['RadialDistortion']
     return {0: {'resolution': [width, height], 'intrinsics': [k[0, 0], k[1, 1], k[0, 2] - 1, k[1, 2] - 1], 'skew': float(k[0, 1]),
                 'distortion_model': 'radtan', 'distortion_coeffs': [k1, k2, *values['TangentialDistortion'], *k3]}}
+
+
+def _matlab_pair(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+    """What toStruct gives of stereoParameters, without the pose, whose rotation is transposed in some versions."""
+    names = [f'CameraParameters{number}' for number in (1, 2)]
+    return {number: _of_matlab(values[name])[0] for number, name in enumerate(names)} if set(names) <= values.keys() else {}
+
+
+def _flat(values: Mapping[str, Any], depth: int = 2) -> Mapping[str, Any]:
+    """With the names inside `intrinsics: {fx: ...}` or `camera_matrix: {fx: ...}` next to the others, also of cameras inside."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            own = {_OF_MIDDLE.get(str(key).lower(), str(key)): each for key, each in value.items()}
+            is_camera = {'fx', 'fy', 'cx', 'cy'} <= {key.lower() for key in own}
+            if is_camera and str(name).lower() in _INNER and not own.keys() & values.keys():
+                found |= own
+                continue
+            value = _flat(value, depth - 1) if depth > 1 else value
+        found[name] = value
+    return found
 
 
 def _of_parameters(values: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -104,7 +104,11 @@ class Fields:
         return _pixels(self.get(name), self.whole(name))
 
     def size(self, name: str) -> tuple[int, int]:
-        """Width and height in one list."""
+        """Width and height in one list, or by these names."""
+        if self.is_named(name):
+            inner = Fields(self.get(name))
+            names = next((names for names in SIZES[:3] if names[0] in inner), SIZES[0])
+            return inner.pixels(names[0]), inner.pixels(names[1])
         width, height = (_pixels(value, self.whole(name)) for value in self.numbers(name, 2))
         return width, height
 

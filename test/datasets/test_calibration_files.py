@@ -203,6 +203,13 @@ FORMS = {
     'MATLAB before 2022': matlab(IntrinsicMatrix=[[450.0, 0, 0], [0, 451.0, 0], [320.5, 240.5, 1]]),
 }
 FORMS |= {
+    'JSON with K by names': json.dumps({'image_size': {'width': 640, 'height': 480}, 'dist_coeffs': RADTAN, 'camera_matrix': {
+        'fx': 450.0, 'fy': 451.0, 'cx': 319.5, 'cy': 239.5}}),
+    'JSON with intrinsics by names': json.dumps({'width': 640, 'height': 480, 'intrinsics': {
+        'fx': 450.0, 'fy': 451.0, 'ppx': 319.5, 'ppy': 239.5}, 'distortion': dict(
+            zip(('k1', 'k2', 'p1', 'p2'), RADTAN, strict=True))}),
+    'JSON with a camera of names': json.dumps({'left': {'resolution': {'w': 640, 'h': 480}, 'intrinsic': {
+        'fx': 450.0, 'fy': 451.0, 'u0': 319.5, 'v0': 239.5, 'k1': RADTAN[0], 'k2': RADTAN[1], 'p1': RADTAN[2], 'p2': RADTAN[3]}}}),
     'r3live': inside('common', 'estimate_intrinsic: 1\n') + inside('vio', (
         f'image_width: 640\nimage_height: 480\ncamera_intrinsic: {np.ravel(K).tolist()}\ncamera_dist_coeffs: {RADTAN}\n')),
     'MonoGS': inside('Dataset', 'type: tum\n' + inside('Calibration', f'{FLAT_K}{FLAT_LENS}width: 640\nheight: 480\n'
@@ -549,6 +556,14 @@ def test_cameras_of_opensfm_are_counted_from_the_middle(write, kind: str, names:
     assert (distortion_model(camera), [each for each in camera.d.tolist() if each]) == (model, d)
 
 
+def test_pair_of_matlab_has_rows_first_and_pixels_from_one(write) -> None:
+    one = json.loads(matlab(K=[[450.0, 0, 320.5], [0, 451.0, 240.5], [0, 0, 1]]))
+    path = write(json.dumps({'CameraParameters1': one, 'CameraParameters2': one, 'RotationOfCamera2': np.eye(3).tolist()}))
+    camera = load_intrinsics(Path(f'{path}:cam1'))
+    assert (camera.width, camera.height, camera.k.tolist(), camera.d.tolist()) == (640, 480, K, RADTAN)
+    assert load_pair(path) is None
+
+
 def test_raw_and_rectified_cameras_of_dsec_are_chosen_by_name(write) -> None:
     path = write(DSEC)
     assert load_intrinsics(Path(f'{path}:intrinsics.cam1')).d.tolist() == RADTAN
@@ -737,7 +752,8 @@ def test_four_coefficients_of_a_wide_lens_need_a_model(write, focal: int, extra:
 
 @pytest.mark.parametrize('text', [
     orbslam('Camera').replace('Camera.width: 640\nCamera.height: 480\n', ''),  # ORB-SLAM2's files of TUM and KITTI
-    OPENCV.replace('image_width: 640\nimage_height: 480\n', ''), FLAT_K, f'K: {np.transpose(K).ravel().tolist()}\n',
+    OPENCV.replace('image_width: 640\nimage_height: 480\n', ''), FLAT_K, inside('CameraIntrinsics', inside(
+        'CameraMatrix', FLAT_K.upper()) + inside('Distortion', 'K1: 0.0\n')), f'K: {np.transpose(K).ravel().tolist()}\n',
     plain_matrix(3, 3), plain_matrix(3, 4), plain_matrix(4, 4).replace(' ', ','), '450, 451, 319.5, 239.5\n',
     f'{" ".join(map(str, np.ravel(K)))}\n0.12\n', f'K: {" ".join(map(str, np.ravel(K)))}\nD: 0 0 0 0\nT: 1 0 0 0.5\n'])
 def test_calibration_without_size_gets_that_of_the_images(tmp_path: Path, text: str) -> None:
