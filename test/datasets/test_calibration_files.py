@@ -770,6 +770,17 @@ def test_calibration_without_size_gets_that_of_the_images(tmp_path: Path, text: 
             load_intrinsics(path, size=lambda size=other: size)
 
 
+@pytest.mark.parametrize(('middle', 'is_read'), [
+    ((350, 293), True), ((352, 297), True), ((360, 293), False), ((320, 300), False), ((384, 240), True), ((400, 240), False)])
+def test_principal_point_may_be_off_a_bit_more_along_one_axis(write, middle: tuple[int, int], is_read: bool) -> None:
+    path = write(f'450 451 {middle[0]} {middle[1]} -0.28 0.07 0.0002 0.0001 0\n', 'calib.txt')
+    if is_read:
+        assert load_intrinsics(path, size=lambda: (640, 480)).k[:2, 2].tolist() == list(middle)
+    else:
+        with pytest.raises(BagError, match='is far from the middle of the images of 640x480'):
+            load_intrinsics(path, size=lambda: (640, 480))
+
+
 def kitti(number: int, shift: float = 0.0, name: str = 'P') -> str:
     matrix = np.hstack([K, [[-450.0 * shift], [0], [0]]])
     return f'{name}{number}: {" ".join(f"{value:.12e}" for value in matrix.ravel())}\n'
