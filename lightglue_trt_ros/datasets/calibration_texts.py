@@ -60,6 +60,8 @@ def of_text(text: str) -> dict[str, Any]:
         return numbers if len(numbers) == len(_values_in(text)) else {}
     if matrices := dict(_MIDDLEBURY.findall(text)):
         return _of_middlebury(text, matrices)
+    if '<sensor ' in text and '<calibration ' in text:
+        return _of_metashape_project(text)
     return _of_metashape(text) if '<projection>' in text else of_colmap(text) or _of_numbers(text)
 
 
@@ -201,6 +203,21 @@ def _of_middlebury(text: str, matrices: Mapping[str, str]) -> dict[str, Any]:
             'camera_matrix': [float(word) for word in matrices[name].replace(';', ' ').split()], 'distortion_model': 'none',
             **{side: values[side] for side in ('width', 'height') if side in values},
             **({'T_cn_cnm1': step} if cameras and step is not None else {})}
+    return cameras
+
+
+def _of_metashape_project(text: str) -> dict[str, Any]:
+    """The cameras that Metashape exports with their poses: of each sensor the calibration that was adjusted to the images."""
+    cameras = {}
+    for number, sensor in enumerate(re.findall(r'<sensor .*?</sensor>', text, re.DOTALL)):
+        found = {attributes.get('class', ''): (attributes, inner) for words, inner in re.findall(
+            r'<calibration ([^>]*)>(.*?)</calibration>', sensor, re.DOTALL)
+            for attributes in [dict(re.findall(r'(\w+)="([^"]*)"', words))]}
+        if 'adjusted' not in found:
+            raise ValueError(f'its sensor {number} has no calibration of the class "adjusted": align the photos, and export anew')
+        attributes, inner = found['adjusted']
+        size = ''.join(f'<{name}>{side}</{name}>' for name, side in re.findall(r'(width|height)="(\d+)"', inner))
+        cameras[f'cam{number}'] = _of_metashape(f'<projection>{attributes.get("type")}</projection>{size}{inner}')
     return cameras
 
 

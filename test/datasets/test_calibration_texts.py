@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from pathlib import Path
 
@@ -275,6 +276,20 @@ def test_metashape_projects_as_its_manual_says(write) -> None:
     corner = [1920 / 2 - 24.25 + x * (1430.5 + 0.5), 1080 / 2 + 17.75 + y * 1430.5]
     pixel = cv2.projectPoints(POINT[None], np.zeros(3), np.zeros(3), camera.k, camera.d)[0].ravel()
     np.testing.assert_allclose(pixel, np.array(corner) - 0.5, atol=1e-9)
+
+
+def test_sensor_of_a_metashape_project_is_its_adjusted_calibration(write) -> None:
+    own = dict(re.findall(r'<(\w+)>([-\d.e]+)</', METASHAPE))
+    numbers = ''.join(f'<{name}>{value}</{name}>' for name, value in own.items() if name not in ('width', 'height'))
+    size = '<resolution width="1920" height="1080"/>'
+    calibrations = ''.join(f'<calibration type="frame" class="{kind}">{size}{inner}</calibration>'
+                           for kind, inner in (('initial', '<f>9</f>'), ('adjusted', numbers)))
+    text = ('<?xml version="1.0" encoding="UTF-8"?>\n<document version="2.0.0"><chunk><sensors><sensor id="0" type="frame">'
+            f'{size}{calibrations}</sensor></sensors></chunk></document>\n')
+    camera, same = load_intrinsics(write(text)), load_intrinsics(write(METASHAPE))
+    assert (camera.width, camera.height, camera.k.tolist(), camera.d.tolist()) == (1920, 1080, same.k.tolist(), same.d.tolist())
+    with pytest.raises(BagError, match='its sensor 0 has no calibration of the class "adjusted": align the photos'):
+        load_intrinsics(write(text.replace('adjusted', 'other')))
 
 
 @pytest.mark.parametrize(('model', 'values', 'k', 'd'), [

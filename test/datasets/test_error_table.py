@@ -329,6 +329,8 @@ CALIBRATIONS: dict[str, tuple[Callable[[Path], Any], str]] = {
         r'c.yaml: it describes color more than once for the size of these images: keep one'),
     'Metashape, no frame': (lambda at: camera(at, '<?xml?>\n<projection>fisheye</projection>\n'),
         r'c.yaml: projection fisheye, f None: only "frame" with f is read, .*; export the calibration as OpenCV XML'),
+    'Metashape, not aligned': (lambda at: camera(at, '<?xml?>\n<sensor id="0"><calibration class="initial"></sensor>\n'),
+        r'c.yaml: its sensor 0 has no calibration of the class "adjusted": align the photos, and export anew'),
     'swapped size': (lambda at: check_size(camera(at, OWN), 16, 12),
         r'for 16x12 pixels, the images have 12x16: its width and height are swapped, as where MATLAB .* rotated; give the cal'),
     'another size': (lambda at: check_size(camera(at, OWN), 480, 640),
