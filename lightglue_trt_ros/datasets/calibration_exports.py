@@ -179,7 +179,7 @@ def _photonvision(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
 
 
 def _mast3r_slam(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    numbers = list(values['calibration'])
+    numbers = values['calibration'][:]  # of a mapping, as another tool's, there is no such part
     return {0: {'resolution': [values['width'], values['height']], 'intrinsics': numbers[:4], 'distortion_model': 'radtan',
                 'distortion_coeffs': numbers[4:] or [0.0] * 4}}
 

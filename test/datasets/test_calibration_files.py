@@ -373,6 +373,7 @@ REFUSED = {
     'FAST-LIVO, other model': (vikit('ATAN'), 'camera_model: ATAN, and only'),
     'OpenSfM, other model': (opensfm('spherical', '', []), 'camera_model: spherical, and only'),
     'OpenCalib, of OCamCalib': (OPENCALIB.replace('450.0', '0.99').replace('451.0', '1.0'), 'is a fisheye'),
+    'calibration of names': (json.dumps({'width': 640, 'height': 480, 'calibration': {'fx': 450.0}}), 'has no fx, it has width'),
     'lens beside a camera two mappings deep': (inside('Dataset', inside('Calibration', OWN) + 'k1: 0.1\n'), 'k1: 0.1 is not read'),
     'D of images that are undistorted': (f'{OWN}{FLAT_LENS}distorted: false\n', 'distorted: False, and D = .* of the raw images'),
     'an INI file': ('[camera]\nfx=700.0\nfy=700.0\n', 'is no YAML, JSON or XML .*forms that are read'),
