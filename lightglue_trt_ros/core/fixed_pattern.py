@@ -1,7 +1,8 @@
 """What a camera adds to every image alike: fixed-pattern noise of a dark or a thermal sensor, hot pixels, a projector's dots.
 
 Learned from images between which the camera moved, and subtracted: scene-based correction of a sensor's nonuniformity, by the
-constant statistics of Harris and Chiang (IEEE Transactions on Image Processing 8, 1999).
+constant statistics of Harris and Chiang (IEEE Transactions on Image Processing 8, 1999). What it adds to whole patches is little,
+but networks see it; it is learned where the scene has less contrast than it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from numpy.typing import NDArray
 from .types import Float32, UInt8
 
 AROUND_PX = 4.0  # deviation of the Gaussian around a pixel, from whose mean its detail differs
+FAR, PATCH = 4, 15  # times that of the Gaussian, whose mean this mean differs from; pixels of half the size, for the contrast there
+QUIET, USUAL = 0.3, 0.5  # gray levels: noise of these means, and their usual offset
 MEMORY = 60  # images
 SETTLED_AT = (4, 6, 9, 13, 20, 30, 43, 60)  # images after which offsets are computed, and after every GONE of them
 CERTAIN = 2.0  # standard deviations of its mean, below which a pixel's offset counts as none
@@ -23,12 +26,13 @@ PRESENT = 0.5  # share of the pattern that an image must have
 GONE = 20  # images without the pattern, after which it is forgotten
 
 
-def detail_of(gray: Float32) -> Float32:
-    """How a gray image, float32 (H, W), differs from the mean around each pixel."""
+def detail_of(gray: Float32) -> tuple[Float32, Float32]:
+    """How a gray image, float32 (H, W), differs from the mean around each pixel; these means, at half the size."""
     height, width = gray.shape
     half = cv2.resize(gray, ((width + 1) // 2, (height + 1) // 2), interpolation=cv2.INTER_AREA)  # is blurred sooner
     deviation = (AROUND_PX**2 - 1)**0.5 / 2  # resizing down and up has a variance of one pixel squared
-    return np.asarray(gray - cv2.resize(cv2.GaussianBlur(half, (0, 0), deviation), (width, height)), np.float32)
+    means = np.asarray(cv2.GaussianBlur(half, (0, 0), deviation), np.float32)
+    return np.asarray(gray - cv2.resize(means, (width, height)), np.float32), means
 
 
 class FixedPattern:
@@ -47,9 +51,7 @@ class FixedPattern:
     def corrected(self, image: UInt8) -> UInt8:
         """A gray image, uint8 (H, W), without the pattern; the image itself where it has none, or none is known."""
         known = self._known
-        if known is None or not known.are_in(image):
-            return image
-        return known.subtracted_from(image)
+        return image if known is None or not known.are_in(image) else known.subtracted_from(image)
 
     def add(self, image: UInt8) -> None:
         """Learn from an image, uint8 (H, W), before which the camera moved."""
@@ -57,34 +59,37 @@ class FixedPattern:
         if self._learned is None or self._learned.mean.shape != image.shape or self._without > GONE:
             self._learned, self._known, self._without = _Moments(image.shape), None, 0
         if not self._without:
-            self._learned.add(detail_of(image.astype(np.float32)))
+            self._learned.add(image.astype(np.float32))
             if self._learned.images in SETTLED_AT or self._learned.images % GONE == 0:  # which takes longer than to learn
                 self._known = self._learned.offsets()
 
 
 class _Moments:
-    """Of the details of images: mean and mean square of each pixel, over the last ones."""
+    """Over the last images: mean and mean square of each pixel's detail, and a weighted mean of how the means around it differ."""
 
     def __init__(self, shape: tuple[int, ...]) -> None:
         self.images = 0
         self.mean, self._square = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+        self._weight, self._weighted = np.zeros((2, (shape[0] + 1) // 2, (shape[1] + 1) // 2), np.float32)
 
-    def add(self, detail: Float32) -> None:
+    def add(self, gray: Float32) -> None:
         self.images += 1
-        for moment, values in ((self.mean, detail), (self._square, detail * detail)):
-            cv2.accumulateWeighted(values, moment, 1 / self._count)
+        detail, means = detail_of(gray)
+        eighth = cv2.resize(means, None, fx=1 / FAR, fy=1 / FAR, interpolation=cv2.INTER_AREA)
+        broad = means - cv2.resize(cv2.GaussianBlur(eighth, (0, 0), AROUND_PX / 2), means.shape[::-1])
+        weight = 1 / (QUIET**2 + cv2.blur(broad * broad, (PATCH, PATCH)))
+        new = detail, detail * detail, weight, weight * broad
+        for moment, values in zip((self.mean, self._square, self._weight, self._weighted), new, strict=True):
+            cv2.accumulateWeighted(values, moment, 1 / min(self.images, MEMORY))
 
     def offsets(self) -> _Offsets | None:
         """None where no pixel has one."""
-        squared = self.mean * self.mean
-        variance = np.maximum(self._square - squared, 1) / (self._count - 1)  # of the mean; gray levels are whole numbers
+        squared, count = self.mean * self.mean, min(self.images, MEMORY)
+        variance = np.maximum(self._square - squared, 1) / (count - 1)  # of the mean; gray levels are whole numbers
         share = np.maximum(0, 1 - CERTAIN**2 * variance / np.maximum(squared, 1e-6))
-        offsets = np.rint(self.mean * share).astype(np.int16)
-        return _Offsets(offsets) if offsets[INSIDE].any() else None
-
-    @property
-    def _count(self) -> int:
-        return min(self.images, MEMORY)
+        detail = self.mean * share
+        broad = cv2.resize(self._weighted / (self._weight + 1 / (count * USUAL**2)), squared.shape[::-1])
+        return _Offsets(np.rint(detail + broad).astype(np.int16)) if np.rint(detail[INSIDE]).any() else None
 
 
 class _Offsets:

@@ -85,8 +85,7 @@ class Keyframes:
         if matches.xyz is not None and matches.sigma_z is not None:
             xyz[rows[own]], sigma_z[rows[own]] = matches.xyz[own], matches.sigma_z[own]
         kept = backend.keep(features)
-        self._kept.append(Keyframe(matches.stamp, image.copy(), kept, keypoints[:count].copy(), ids, xyz, sigma_z,
-                                   camera))
+        self._kept.append(Keyframe(matches.stamp, image.copy(), kept, keypoints[:count].copy(), ids, xyz, sigma_z, camera))
         self._tracks = matches.track_ids
 
     def of(self, stamp: float) -> Keyframe:

@@ -50,7 +50,7 @@ class StaticPixels:
         if known and self._late < self.RARELY:
             return
         self._late, self.images = 0, self.images + 1
-        detail = detail_of(resize_gray(image, self.size).astype(np.float32))
+        detail, _ = detail_of(resize_gray(image, self.size).astype(np.float32))
         part = np.float32(1 / min(self.images, self.MEMORY))
         self._mean = self._mean + part * (detail - self._mean)
         self._brighter = self._brighter + part * ((detail > self.CONTRAST) - self._brighter)

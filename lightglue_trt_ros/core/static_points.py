@@ -43,10 +43,6 @@ class _Still(NamedTuple):
             since[known] += self.since[place[known]]
         return _Still(rows, anchors, since)
 
-    def only(self, which: NDArray[np.bool_]) -> _Still:
-        """Those of the points `which` (N,) marks."""
-        return _Still(self.rows[which], self.anchors[which], self.since[which])
-
 
 class Judged(NamedTuple):
     """The correspondences of a frame."""
@@ -135,5 +131,5 @@ class StaticPoints:
         foreign[at] = static
         many = self.pixels.blocked or np.count_nonzero(foreign) > NOTABLE * len(rows)
         motion_px = float(np.median(np.linalg.norm(evidence.expected, axis=1))) / unit if many else 0.0
-        standing = still._replace(rows=next_rows[at]).only(stays)
+        standing = _Still(next_rows[at][stays], still.anchors[stays], still.since[stays])
         return Judged(foreign, motion_px, standing, per_cell(points.after[foreign], points.size))

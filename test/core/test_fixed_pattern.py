@@ -49,12 +49,26 @@ def test_pattern_that_is_in_all_images_is_subtracted(made):
         assert after < 0.5 * before
 
 
+def test_what_the_pattern_adds_to_patches_is_subtracted_though_scenes_have_more_contrast():
+    rng = np.random.default_rng(6)
+    pattern, learned = fixed(rng), FixedPattern()
+    for number, world in enumerate(worlds(rng, 60)):
+        world[:, (40 * number) % 160:][:, :60] = 90  # a wall, here and there
+        learned.add(shown(world, pattern, rng))
+    image = shown(next(worlds(rng, 1)), pattern, rng)
+    subtracted = image.astype(np.float32) - learned.corrected(image)
+    added, left = (detail(cv2.GaussianBlur(each, (0, 0), 3)).std() for each in (pattern.astype(np.float32), pattern - subtracted))
+    assert left < 0.48 * added
+
+
 def test_images_without_pattern_stay_the_same_object():
     rng, learned = np.random.default_rng(1), FixedPattern()
-    for world in worlds(rng, 20):
-        image = shown(world, 0.0, rng)
+    images = [shown(world, 0.0, rng) for world in worlds(rng, 20)]
+    for image in images:
         assert learned.corrected(image) is image
         learned.add(image)
+        mean = np.mean(images[:SETTLED_AT[0]], axis=0).astype(np.uint8)
+        assert learned.corrected(mean) is mean, 'has what these scenes have in common'
 
 
 def test_image_that_lacks_the_pattern_stays_as_it_is_and_teaches_nothing():

@@ -90,7 +90,7 @@ def test_the_depth_is_the_images_own() -> None:
     assert blind.motion((0, 1), (dark, dark), MatchedPoints(*(side.astype(np.float32) for side in points))).resolved
 
 
-def test_the_depth_is_that_of_the_matches_where_the_truth_contradicts_corners() -> None:
+def test_the_depth_is_that_of_matches_where_the_truth_contradicts_corners() -> None:
     """A pattern that stands in both images draws corners to it."""
     second = pose([0, 0.05, 0.02], [0.1, 0, 0.05])
     images, pattern = wall(second), cv2.GaussianBlur(RNG.normal(0, 200, (HEIGHT, WIDTH)), (0, 0), 2)
