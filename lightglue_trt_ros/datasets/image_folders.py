@@ -17,9 +17,10 @@ from .calibration_files import find_camera_in_body, load_baseline, load_intrinsi
 from .folder_recordings import DepthFolder, FolderRecording, RightFolder, files_in, images_in
 from .kitti_folders import KittiFolder, KittiRawFolder
 from .named_stamps import stamps_of_names
-from .poses import Trajectory, parse_nanoseconds, parse_stamp, read_list, read_quaternions, read_stamps
+from .poses import Trajectory, begins_list, parse_nanoseconds, parse_stamp, read_list, read_quaternions, read_stamps
 from .sequence import IMAGE_TOPIC, RIGHT_TOPIC
 
+LISTS = ('images.txt', 'left_images.txt')  # that also are names of other files: COLMAP's images.txt has poses
 GROUND_TRUTH = ('state_groundtruth_estimate0', 'mocap0', 'vicon0')  # of EuRoC, of TUM-VI, and EuRoC's tracker
 TUM_PER_METRE = 5000  # of a depth image: https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats
 
@@ -34,7 +35,8 @@ class ImagesFolder(FolderRecording):
 
     @staticmethod
     def find(path: Path) -> Path | None:
-        return path if (path / 'images').is_dir() else None
+        has_list = not (path / 'timestamps.txt').exists() and _list_in(path)
+        return path if (path / 'images').is_dir() and not has_list else None
 
     def __init__(self, path: Path, image_topic: str = IMAGE_TOPIC) -> None:
         files, stamps = images_in(path / 'images', 'timestamps.txt'), path / 'timestamps.txt'
@@ -64,15 +66,18 @@ class ImagesFolder(FolderRecording):
 class TumFolder(FolderRecording):
     """rgb.txt (stamp, file), rgb/, groundtruth.txt: the TUM RGB-D benchmark. It has no calibration: add a calib.yaml.
 
+    Recordings of event cameras have images.txt in its place, and calib.txt; UZH-FPV has left_images.txt (number, stamp, file).
     depth.txt (stamp, file) lists depth images of 5000 to a metre, with stamps of their own.
     """
 
     @staticmethod
     def find(path: Path) -> Path | None:
-        return path if (path / 'rgb.txt').is_file() else None
+        return path if _list_in(path) else None
 
     def __init__(self, path: Path, image_topic: str) -> None:
-        super().__init__(path, image_topic, *_listed(path, 'rgb.txt', path, parse_stamp))
+        super().__init__(path, image_topic, *_listed(path, _list_in(path), path, parse_stamp))
+        if not (path / self.calibration).exists():
+            self.calibration = 'calib.txt'
 
     @cached_property
     def depth(self) -> FolderRecording | None:
@@ -175,6 +180,13 @@ def has_layout(path: Path) -> bool:
 
 
 LAYOUTS = (ImagesFolder, TumFolder, KittiFolder, KittiRawFolder, EurocFolder)  # the first that fits counts
+
+
+def _list_in(path: Path) -> str:
+    """The name of the list of images in a folder: rgb.txt, or another one whose first line is a stamp and an image; or empty."""
+    if (path / 'rgb.txt').is_file():
+        return 'rgb.txt'
+    return next((name for name in LISTS if begins_list(path / name)), '')
 
 
 def _listed(home: Path, listing: str, folder: Path, parse: Callable[[str], int],

@@ -422,15 +422,26 @@ def read_stamps(path: Path) -> list[int]:
 def read_list(path: Path, parse: Callable[[str], int], separator: str | None = None) -> list[tuple[int, str]]:
     """Read lines `stamp name`, the lists of images of TUM and EuRoC, as (nanoseconds, name); `parse` reads a stamp.
 
-    Raises BagError that names the line.
+    The number of the image may stand before both. Raises BagError that names the line.
     """
     def row(line: str) -> tuple[int, str]:
         words = [word.strip() for word in line.split(separator)]
+        if len(words) == 3 and words[0].isdigit() and _is_number(words[1]):
+            words = words[1:]
         if len(words) < 2:
             raise ValueError(f'{line!r} is no stamp and file name')
         return parse(words[0]), words[1]
 
     return _rows(path, row)
+
+
+def begins_list(path: Path) -> bool:
+    """Whether the first line of a text has a stamp and the name of a file, perhaps after a number."""
+    with suppress(BagError):
+        lines = _read(path)[1]
+        *numbers, name = lines[0][1].split() if lines else ['']
+        return len(numbers) in (1, 2) and all(map(_is_number, numbers)) and '.' in name and not _is_number(name)
+    return False
 
 
 def parse_nanoseconds(text: str) -> int:

@@ -309,6 +309,15 @@ def test_colmaps_binary_has_the_cameras_of_its_text(tmp_path: Path, model: int, 
         load_intrinsics(path)
 
 
+@pytest.mark.parametrize(('text', 'd'), [
+    ('450 451 319.5 239.5\n', []), ('450, 451, 319.5, 239.5, -0.28, 0.07, 0.0002, 1.7e-05\n', [-0.28, 0.07, 0.0002, 1.7e-05]),
+    ('# fx fy cx cy k1 k2 p1 p2 k3\n450 451 319.5 239.5 0.26 -0.95 -0.005 0.002 1.16\n', [0.26, -0.95, -0.005, 0.002, 1.16])])
+def test_one_line_has_focal_lengths_middle_and_coefficients(write, text: str, d: list[float]) -> None:
+    camera = load_intrinsics(write(text), size=lambda: (640, 480))
+    assert numbers(camera) == [450, 451, 319.5, 239.5]
+    assert camera.d[:len(d)].tolist() == d
+
+
 def test_text_of_another_tool_is_left_to_yaml(write) -> None:
     text = '# Intrinsic of a camera\nwidth: 640\nheight: 480\nfx: 450\nfy: 451\ncx: 319.5\ncy: 239.5\n'
     assert load_intrinsics(write(text)).width == 640

@@ -162,6 +162,29 @@ def test_stamps_in_nanoseconds_are_read_as_such(tmp_path: Path) -> None:
         assert [frame.stamp_ns for frame in open_recording(tmp_path).frames()] == [START_NS, START_NS + 1]
 
 
+@pytest.mark.parametrize(('listing', 'folder', 'line'), [
+    ('images.txt', 'images', '{stamp} {file}\n'), ('left_images.txt', 'img', '{number} {stamp} {file}\n')])
+def test_lists_of_event_cameras_give_the_stamps(tmp_path: Path, listing: str, folder: str, line: str) -> None:
+    stamps, names = [f'{0.05 * number:.9f}' for number in range(COUNT)], [f'frame_{number:08d}.png' for number in range(COUNT)]
+    write_images(tmp_path / folder, names)
+    (tmp_path / listing).write_text(''.join(
+        line.format(number=number, stamp=stamp, file=f'{folder}/{name}')
+        for number, (stamp, name) in enumerate(zip(stamps, names, strict=True))))
+    (tmp_path / 'groundtruth.txt').write_text(''.join(
+        f'{stamp} {quaternion(pose)}\n' for stamp, pose in zip(stamps, camera_poses(), strict=True)))
+    (tmp_path / 'calib.txt').write_text('45 46 20 15 -0.368 0.15 0.0003 -0.0002 0.0\n')
+    recording = open_recording(tmp_path)
+    truth, camera = load_ground_truth(recording), recording.intrinsics
+    assert [frame.stamp_ns for frame in recording.frames()] == [50_000_000 * number for number in range(COUNT)]
+    assert truth is not None
+    assert camera is not None
+    assert np.abs(poses_at(truth, truth.stamps_ns, 0.001) - camera_poses()).max() < 1e-9
+    assert camera.d.tolist() == [-0.368, 0.15, 0.0003, -0.0002, 0.0]
+    (tmp_path / listing).write_text('1 0.9 0.1 0.2 0.3 1 2 3 1 0.png\n')  # COLMAP's images.txt has poses
+    with pytest.raises(BagError, match=r'timestamps\.txt'):
+        open_recording(tmp_path)
+
+
 @pytest.mark.parametrize('form', [
     '{ns}', 'left_{ns}', '{ns}_left', '{s}', 'frame-{s}', '_Color_{ms}', '{us}', '{sec}_{nsec:09d}', 'cam0_{sec}-{nsec:09d}'])
 def test_images_named_by_their_stamps_need_no_list(tmp_path: Path, form: str) -> None:
