@@ -369,6 +369,8 @@ def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
 def _rigid(values: list[float], columns: bool) -> list[float]:
     """The 12 numbers of a 3x4 matrix, of the rows or `columns` of a matrix, or of position and quaternion. Raises ValueError."""
     if len(values) == _TUM_VALUES - 1:
+        if abs(math.hypot(*values[3:]) - 1) > OFF_UNIT:
+            raise ValueError(f'the quaternion {values[3:]} has length {math.hypot(*values[3:]):.2f}, not 1 (tx ty tz qx qy qz qw)')
         return [float(value) for value in poses_from([values[:3]], [values[3:]])[0, :3].ravel()]
     if columns and len(values) == _MATRIX_VALUES:
         values = [values[row + 4 * column] for row in range(4) for column in range(4)]

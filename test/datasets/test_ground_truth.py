@@ -475,6 +475,13 @@ def test_seven_values_a_line_are_the_poses_of_the_images(tmp_path: Path, separat
     assert '(a line per image: tx ty tz qx qy qz qw)' in truth.source
 
 
+def test_seven_values_that_end_in_no_quaternion_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / 'lowres_wide.traj'  # of ARKitScenes: stamp, rotation vector, position, whose first line looks like a pose
+    path.write_text('10.0 0.1 0.2 0.6 0.8 0 0\n10.1 0.1 0.2 0.6 0.9 0.1 0\n')
+    with pytest.raises(BagError, match=r'traj, line 2: the quaternion \[0\.6, 0\.9, 0\.1, 0\.0\] has length 1\.09, not 1'):
+        load_ground_truth(Bag(tmp_path / 'bag').open(), file=path)
+
+
 @pytest.mark.parametrize(('time', 'stamp'), [
     ('1403636579763', 1403636579763 * 10**6), ('1403636579763555', 1403636579763555 * 10**3), ('1403636579', 1403636579 * SECOND)])
 def test_digits_tell_the_unit_of_a_time_since_1970(tmp_path: Path, time: str, stamp: int) -> None:
