@@ -15,7 +15,7 @@ import numpy as np
 from ..core.types import Float64
 from ..utils.errors import BagError
 from ..utils.files import text_of
-from .folder_recordings import SUFFIXES, FolderRecording, natural
+from .folder_recordings import SUFFIXES, FolderRecording, first_of, natural
 from .named_stamps import stamps_of_names
 from .poses import Trajectory, is_rotation, naming, poses_from
 from .sequence import Recording
@@ -28,15 +28,16 @@ _OPTICAL = np.diag([1.0, -1, -1, 1])  # OpenGL's camera (x right, y up, z backwa
 def read_reconstruction(path: Path, recording: Recording) -> Trajectory | None:
     """The poses of a file that names the image of each, with the stamps of these images; None where it is another file.
 
-    The images are those of the folder that was recorded, by their names without folders and endings; else their names must be
-    stamps. COLMAP's poses are camera from world (https://colmap.github.io/format.html), the others world from camera with the axes
-    of OpenGL; Record3D's are in the order of the frames, which it names by their numbers. A folder, as of ScanNet and 7-Scenes, has
-    a matrix world from camera in a .txt per image. Lengths have the unit of the reconstruction. Raises BagError.
+    The images are those of the folder that was recorded, by their names without folders and endings; of several cameras the folder
+    of the images counts. Else their names must be stamps. COLMAP's poses are camera from world
+    (https://colmap.github.io/format.html), the others world from camera with the axes of OpenGL; Record3D's are in the order of
+    the frames, which it names by their numbers. A folder, as of ScanNet and 7-Scenes, has a matrix world from camera in a .txt per
+    image. Lengths have the unit of the reconstruction. Raises BagError.
     """
     tool, poses = _by_name(path)
     if not poses:
         return None
-    names = sorted(map(Path, poses), key=natural)
+    names = sorted(_of_one_camera(path, list(map(Path, poses)), recording), key=natural)
     stamps = dict(zip(map(_key, names), stamps_of_names(names), strict=False))
     if isinstance(recording, FolderRecording):
         own = dict(zip(map(_key, recording.files), recording.stamps_ns, strict=True))
@@ -49,6 +50,19 @@ def read_reconstruction(path: Path, recording: Recording) -> Trajectory | None:
         times, known_poses = [stamps[_key(name)] for name in known], [poses[str(name)] for name in known]
         return Trajectory(np.array(times, np.int64), np.stack(known_poses),
                           f'{path} ({tool}, by the names of {len(known)} images, in its own unit of length)').ordered()
+
+
+def _of_one_camera(path: Path, names: list[Path], recording: Recording) -> list[Path]:
+    """The names; where images are called alike, as those of a rig, the ones in the folder of the recording. Raises BagError."""
+    if len(set(map(_key, names))) == len(names):
+        return names
+    home = recording.files[0].absolute().parent.parts if isinstance(recording, FolderRecording) else ()
+    own = [name for name in names if set(name.parent.parts) <= {*home, 'images'}]
+    if not own or len(set(map(_key, own))) < len(own):
+        folders = first_of(sorted({str(name.parent) for name in names}), 4)
+        raise BagError(f'{path} has several poses of images that are called alike, in {folders}: name the folder of the images as '
+                       'the one in it, or leave the lines of one camera')
+    return own
 
 
 def _key(file: Path) -> str:
@@ -79,7 +93,7 @@ def _of_json(values: Any, path: Path) -> tuple[str, dict[str, Float64]]:
             numbered = enumerate(poses_from(table[:, 4:], table[:, :4]) @ _OPTICAL)
         return 'Record3D', {f'{number}.jpg': pose for number, pose in numbered}
     frames = values['frames']
-    poses = {Path(frame['file_path']).name: np.asarray(frame['transform_matrix'], np.float64) for frame in frames}
+    poses = {str(Path(frame['file_path'])): np.asarray(frame['transform_matrix'], np.float64) for frame in frames}
     wrong = next((name for name, pose in poses.items() if pose.shape != (4, 4) or not is_rotation(pose[:3])), None)
     if wrong is not None:
         raise BagError(f'{path}: transform_matrix of {wrong} is {poses[wrong].tolist()}: its left upper 3x3 is no rotation')
@@ -106,7 +120,7 @@ def _of_colmap(text: str, path: Path) -> dict[str, Float64]:
     table = np.array([line[1].split() for line in lines], np.float64).reshape(-1, 7)
     with naming(path):
         poses = np.linalg.inv(poses_from(table[:, 4:], table[:, [1, 2, 3, 0]]))
-    return {Path(line[2].strip()).name: pose for line, pose in zip(lines, poses, strict=True)}
+    return {str(Path(line[2].strip())): pose for line, pose in zip(lines, poses, strict=True)}
 
 
 def _of_folder(path: Path) -> dict[str, Float64]:

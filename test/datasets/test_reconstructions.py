@@ -96,6 +96,17 @@ def test_names_that_are_stamps_need_no_folder_of_images(tmp_path: Path) -> None:
     assert truth.stamps_ns.tolist() == [1403636570763555584 + number * SECOND for number in range(COUNT)]
 
 
+@pytest.mark.parametrize('write', [colmap, transforms])
+def test_of_a_rig_the_poses_of_the_folder_of_the_images_count(tmp_path: Path, write) -> None:
+    names = [f'images/{folder}/{number}.png' for folder in ('left', 'right') for number in range(COUNT // 2)]
+    file = write(tmp_path / 'poses', names)
+    truth = load_ground_truth(open_recording(recorded(tmp_path / 'left')), file=file)
+    assert truth is not None
+    np.testing.assert_allclose(truth.poses, POSES[:2], atol=1e-12)
+    with pytest.raises(BagError, match=r'poses of images that are called alike, in images/left, images/right: name the folder'):
+        load_ground_truth(open_recording(recorded(tmp_path / 'in')), file=file)
+
+
 def test_names_that_no_image_has_are_refused_with_one(tmp_path: Path) -> None:
     file = colmap(tmp_path / 'images.txt', ['front_1.png'])
     with pytest.raises(BagError, match=r'has the poses of images, as front_1.png, and .* has no image of such a name'):
