@@ -53,16 +53,14 @@ def read_reconstruction(path: Path, recording: Recording) -> Trajectory | None:
 
 
 def _of_one_camera(path: Path, names: list[Path], recording: Recording) -> list[Path]:
-    """The names; where images are called alike, as those of a rig, the ones in the folder of the recording. Raises BagError."""
-    if len(set(map(_key, names))) == len(names):
-        return names
+    """The names in the folder of the recording, as of one camera of a rig, or all where none is. Raises BagError."""
     home = recording.files[0].absolute().parent.parts if isinstance(recording, FolderRecording) else ()
-    own = [name for name in names if set(name.parent.parts) <= {*home, 'images'}]
-    if not own or len(set(map(_key, own))) < len(own):
+    names = [name for name in names if set(name.parent.parts) <= {*home, 'images'}] or names
+    if len(set(map(_key, names))) < len(names):
         folders = first_of(sorted({str(name.parent) for name in names}), 4)
         raise BagError(f'{path} has several poses of images that are called alike, in {folders}: name the folder of the images as '
                        'the one in it, or leave the lines of one camera')
-    return own
+    return names
 
 
 def _key(file: Path) -> str:
