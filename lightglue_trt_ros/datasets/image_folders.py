@@ -17,7 +17,7 @@ from .calibration_files import find_camera_in_body, load_baseline, load_intrinsi
 from .folder_recordings import DepthFolder, FolderRecording, RightFolder, files_in, images_in
 from .kitti_folders import KittiFolder, KittiRawFolder
 from .named_stamps import stamps_of_names
-from .poses import Trajectory, begins_list, parse_nanoseconds, parse_stamp, read_list, read_quaternions, read_stamps
+from .poses import Trajectory, begins_list, parse_nanoseconds, parse_stamp, read_list, read_quaternions, read_stamps_of
 from .sequence import IMAGE_TOPIC, RIGHT_TOPIC
 
 LISTS = ('images.txt', 'left_images.txt')  # that also are names of other files: COLMAP's images.txt has poses
@@ -28,7 +28,7 @@ TUM_PER_METRE = 5000  # of a depth image: https://cvg.cit.tum.de/data/datasets/r
 class ImagesFolder(FolderRecording):
     """images/ next to timestamps.txt (seconds, a line per image in the order of names), groundtruth.txt (TUM), calib.yaml.
 
-    Images that are named by their stamps need no timestamps.txt.
+    Images that are named by their stamps need no timestamps.txt. It may be called times.txt, and have names before the stamps.
     Of a rectified stereo pair images/ is the left one; images_right/ has the right images, calib_right.yaml also baseline_m.
     depth/ has a depth image per image: PNGs of 16 bits in millimetres, 0 where unknown.
     """
@@ -40,12 +40,14 @@ class ImagesFolder(FolderRecording):
 
     def __init__(self, path: Path, image_topic: str = IMAGE_TOPIC) -> None:
         files, stamps = images_in(path / 'images', 'timestamps.txt'), path / 'timestamps.txt'
+        if not stamps.exists() and (path / 'times.txt').is_file():
+            stamps = path / 'times.txt'
         named = [] if stamps.exists() else stamps_of_names(files)
         if not named and not stamps.exists():
             lines = f"awk 'BEGIN {{for (i = 0; i < {len(files)}; i++) printf \"%.6f\\n\", i / 30}}' > {shlex.quote(str(stamps))}"
             raise BagError(f'{stamps} does not exist: write one stamp per image into it, in seconds, in order of names; or name '
                            f'each image by its stamp, as 1403636579763555584.png. Of a video with 30 frames a second: {lines}')
-        super().__init__(path, image_topic, files, named or read_stamps(stamps))
+        super().__init__(path, image_topic, files, named or read_stamps_of(stamps, files))
         if named:
             self.note_names()
 

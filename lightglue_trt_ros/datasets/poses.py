@@ -421,6 +421,22 @@ def read_stamps(path: Path) -> list[int]:
     return _rows(path, row)
 
 
+def read_stamps_of(path: Path, files: Sequence[Path]) -> list[int]:
+    """The stamps of images: one a line, in their order, or after the name of its image, as in times.txt of TUM's monoVO.
+
+    Names may lack their endings. Raises BagError that names the line, or an image without one.
+    """
+    words = [line.replace(',', ' ').split() for _, line in _read(path)[1]]
+    named = {row[0]: row[1] for row in words if len(row) > 1}
+    if not named or not any(file.stem in named or file.name in named for file in files):
+        return read_stamps(path)
+    with naming(path):
+        found = [named.get(file.name) or named.get(file.stem) for file in files]
+        if None in found:
+            raise ValueError(f'it has no line for {files[found.index(None)].name}: begin one with this name, and its stamp')
+        return [parse_stamp(stamp) for stamp in found if stamp]
+
+
 def read_list(path: Path, parse: Callable[[str], int], separator: str | None = None) -> list[tuple[int, str]]:
     """Read lines `stamp name`, the lists of images of TUM and EuRoC, as (nanoseconds, name); `parse` reads a stamp.
 
@@ -428,7 +444,7 @@ def read_list(path: Path, parse: Callable[[str], int], separator: str | None = N
     """
     def row(line: str) -> tuple[int, str]:
         words = [word.strip() for word in line.split(separator)]
-        if len(words) == 3 and words[0].isdigit() and _is_number(words[1]):
+        if len(words) == 3 and words[0].isdigit() and len(words[0]) < _LEAST_DIGITS and _is_number(words[1]):
             words = words[1:]
         if len(words) < 2:
             raise ValueError(f'{line!r} is no stamp and file name')

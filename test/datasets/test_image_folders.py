@@ -185,6 +185,22 @@ def test_lists_of_event_cameras_give_the_stamps(tmp_path: Path, listing: str, fo
         open_recording(tmp_path)
 
 
+@pytest.mark.parametrize(('listing', 'line'), [
+    ('times.txt', '{stem} {stamp} 8.5'), ('timestamps.txt', '{stem}.png,{stamp}'), ('times.txt', '{stamp}')])
+def test_stamps_may_stand_after_the_names_of_images(tmp_path: Path, listing: str, line: str) -> None:
+    write_images(tmp_path / 'images', [f'{number:05d}.png' for number in range(COUNT)])
+    rows = [line.format(stem=f'{number:05d}', stamp=f'1403636579.{number}63555584') for number in range(COUNT)]
+    (tmp_path / listing).write_text('\n'.join(rows) + '\n')
+    assert [frame.stamp_ns for frame in open_recording(tmp_path).frames()] == [
+        1_403_636_579_063_555_584 + number * STEP_NS for number in range(COUNT)]
+    if 'stem' in line:  # of images that were taken out, the others keep their stamps
+        (tmp_path / 'images' / '00001.png').unlink()
+        assert [frame.stamp_ns for frame in open_recording(tmp_path).frames()][1] == 1_403_636_579_263_555_584
+        (tmp_path / listing).write_text('\n'.join(rows[:-1]) + '\n')
+        with pytest.raises(BagError, match=r'/time\w+\.txt: it has no line for 00005\.png'):
+            open_recording(tmp_path)
+
+
 @pytest.mark.parametrize('form', [
     '{ns}', 'left_{ns}', '{ns}_left', '{s}', 'frame-{s}', '_Color_{ms}', '{us}', '{sec}_{nsec:09d}', 'cam0_{sec}-{nsec:09d}'])
 def test_images_named_by_their_stamps_need_no_list(tmp_path: Path, form: str) -> None:
