@@ -16,11 +16,11 @@ from ..utils.errors import BagError
 from .calibration_files import find_camera_in_body, load_baseline, load_intrinsics, rectifying
 from .folder_recordings import DepthFolder, FolderRecording, RightFolder, files_in, images_in
 from .kitti_folders import KittiFolder, KittiRawFolder
-from .named_stamps import stamps_of_names
-from .poses import Trajectory, begins_list, parse_nanoseconds, parse_stamp, read_list, read_quaternions, read_stamps_of
+from .named_stamps import read_stamps_of, stamps_of_names
+from .poses import Trajectory, begins_list, parse_nanoseconds, parse_stamp, read_list, read_quaternions
 from .sequence import IMAGE_TOPIC, RIGHT_TOPIC
 
-LISTS = ('images.txt', 'left_images.txt')  # that also are names of other files: COLMAP's images.txt has poses
+LISTS = ('images.txt', 'left_images.txt', 'associations.txt')  # that also are names of other files: COLMAP's images.txt has poses
 GROUND_TRUTH = ('state_groundtruth_estimate0', 'mocap0', 'vicon0')  # of EuRoC, of TUM-VI, and EuRoC's tracker
 TUM_PER_METRE = 5000  # of a depth image: https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats
 
@@ -69,6 +69,7 @@ class TumFolder(FolderRecording):
     """rgb.txt (stamp, file), rgb/, groundtruth.txt: the TUM RGB-D benchmark. It has no calibration: add a calib.yaml.
 
     Recordings of event cameras have images.txt in its place, and calib.txt; UZH-FPV has left_images.txt (number, stamp, file).
+    ICL-NUIM has associations.txt (stamp, file, stamp, depth file, or the other way round).
     depth.txt (stamp, file) lists depth images of 5000 to a metre, with stamps of their own.
     """
 
@@ -83,9 +84,9 @@ class TumFolder(FolderRecording):
 
     @cached_property
     def depth(self) -> FolderRecording | None:
-        if not (self.path / 'depth.txt').is_file():
-            return None
-        return DepthFolder(self, *_listed(self.path, 'depth.txt', self.path, parse_stamp), per_metre=TUM_PER_METRE)
+        listing = 'depth.txt' if (self.path / 'depth.txt').is_file() else _list_in(self.path)
+        files, stamps = _listed(self.path, listing, self.path, parse_stamp, depth=True)
+        return None if files == self.files else DepthFolder(self, files, stamps, TUM_PER_METRE)
 
 
 class EurocFolder(FolderRecording):
@@ -192,12 +193,12 @@ def _list_in(path: Path) -> str:
 
 
 def _listed(home: Path, listing: str, folder: Path, parse: Callable[[str], int],
-            separator: str | None = None) -> tuple[list[Path], list[int]]:
-    """The files in `folder` that a listing in `home` names, and their stamps.
+            separator: str | None = None, *, depth: bool = False) -> tuple[list[Path], list[int]]:
+    """The files in `folder` that a listing in `home` names, and their stamps; those of `depth` images where it has both.
 
     Raises BagError where one lies outside of `home`, through a link too.
     """
-    root, rows = home.resolve(), read_list(home / listing, parse, separator)
+    root, rows = home.resolve(), read_list(home / listing, parse, separator, depth=depth)
     for _, name in rows:
         if not (file := (folder / name).resolve()).is_relative_to(root):
             raise BagError(f'{home / listing} names {name!r}, which is {file}, outside of {root}: '

@@ -421,31 +421,26 @@ def read_stamps(path: Path) -> list[int]:
     return _rows(path, row)
 
 
-def read_stamps_of(path: Path, files: Sequence[Path]) -> list[int]:
-    """The stamps of images: one a line, in their order, or after the name of its image, as in times.txt of TUM's monoVO.
-
-    Names may lack their endings. Raises BagError that names the line, or an image without one.
-    """
+def named_values(path: Path) -> dict[str, str]:
+    """The second words of lines by their first ones. Raises BagError where the file cannot be read."""
     words = [line.replace(',', ' ').split() for _, line in _read(path)[1]]
-    named = {row[0]: row[1] for row in words if len(row) > 1}
-    if not named or not any(file.stem in named or file.name in named for file in files):
-        return read_stamps(path)
-    with naming(path):
-        found = [named.get(file.name) or named.get(file.stem) for file in files]
-        if None in found:
-            raise ValueError(f'it has no line for {files[found.index(None)].name}: begin one with this name, and its stamp')
-        return [parse_stamp(stamp) for stamp in found if stamp]
+    return {row[0]: row[1] for row in words if len(row) > 1}
 
 
-def read_list(path: Path, parse: Callable[[str], int], separator: str | None = None) -> list[tuple[int, str]]:
+def read_list(path: Path, parse: Callable[[str], int], separator: str | None = None, *,
+              depth: bool = False) -> list[tuple[int, str]]:
     """Read lines `stamp name`, the lists of images of TUM and EuRoC, as (nanoseconds, name); `parse` reads a stamp.
 
-    The number of the image may stand before both. Raises BagError that names the line.
+    The number of the image may stand before both. Of lines `stamp name stamp name`, associations of images and depth images, the
+    ones with the word depth are read if `depth`, else the others. Raises BagError that names the line.
     """
     def row(line: str) -> tuple[int, str]:
         words = [word.strip() for word in line.split(separator)]
         if len(words) == 3 and words[0].isdigit() and len(words[0]) < _LEAST_DIGITS and _is_number(words[1]):
             words = words[1:]
+        if len(words) == 4 and _is_number(words[2]):
+            depth_first = 'depth' in words[1].lower() and 'depth' not in words[3].lower()
+            words = words[:2] if depth_first == depth else words[2:]
         if len(words) < 2:
             raise ValueError(f'{line!r} is no stamp and file name')
         return parse(words[0]), words[1]
@@ -454,11 +449,11 @@ def read_list(path: Path, parse: Callable[[str], int], separator: str | None = N
 
 
 def begins_list(path: Path) -> bool:
-    """Whether the first line of a text has a stamp and the name of a file, perhaps after a number."""
+    """Whether the first line of a text has a stamp and the name of a file, perhaps after a number, or two of each."""
     with suppress(BagError):
         lines = _read(path)[1]
-        *numbers, name = lines[0][1].split() if lines else ['']
-        return len(numbers) in (1, 2) and all(map(_is_number, numbers)) and '.' in name and not _is_number(name)
+        words = ['.' in word and not _is_number(word) for word in lines[0][1].split()] if lines else []
+        return words in ([False, True], [False, False, True], [False, True, False, True])
     return False
 
 

@@ -420,6 +420,8 @@ FOLDERS: dict[str, tuple[Callable[[Path], Any], str]] = {
         r"timestamps.txt, line 1: '1.5 0.png' is more than a number of seconds: leave one in each line, the stamp of an image"),
     'image without a stamp': (lambda at: open_recording(folder(at / 'f', stamps='0.png 1.5\n')),
         r'timestamps.txt: it has no line for 1.png: begin one with this name, and its stamp'),
+    'exposure for a stamp': (lambda at: open_recording(folder(at / 'f', stamps='0.png 10.5\n1.png 8.5\n')),
+        r'timestamps.txt: the numbers after the names .* no stamps, that of 1.png, 8.5, comes after 10.5: leave one number'),
     'stamp in microseconds': (lambda at: open_recording(folder(at / 'f', stamps='1\n1403636579763555\n')),
                               r"line 2: '1403636579763555' is not a time in seconds between 0 and 2147483647, nor one in nano"),
     'list of nothing': (lambda at: open_recording(file(at / 'f' / 'rgb.txt', '# none\n').parent),

@@ -201,6 +201,25 @@ def test_stamps_may_stand_after_the_names_of_images(tmp_path: Path, listing: str
             open_recording(tmp_path)
 
 
+def test_flags_after_names_that_are_stamps_are_no_stamps(tmp_path: Path) -> None:
+    stamps = [START_NS // 1000 + 50_000 * number for number in range(COUNT)]
+    write_images(tmp_path / 'images', [f'{stamp}.png' for stamp in stamps])
+    (tmp_path / 'timestamps.txt').write_text(''.join(f'{stamp} {number + 1}\n' for number, stamp in enumerate(stamps)))
+    assert [frame.stamp_ns for frame in open_recording(tmp_path).frames()] == [1000 * stamp for stamp in stamps]
+
+
+@pytest.mark.parametrize('listing', ['rgb.txt', 'associations.txt'])
+@pytest.mark.parametrize('line', ['{0}.5 rgb/{0}.png {0}.6 depth/{0}.png', '{0}.6 depth/{0}.png {0}.5 rgb/{0}.png',
+                                  '{0}.5 depthcam/rgb/{0}.png {0}.6 depthcam/depth/{0}.png'])
+def test_associations_have_images_and_depth_in_any_order(tmp_path: Path, listing: str, line: str) -> None:
+    (tmp_path / listing).write_text(''.join(line.format(number) + '\n' for number in range(COUNT)))
+    recording = TumFolder(tmp_path, 'images')
+    assert recording.depth is not None
+    for each, parent, tenths in ((recording, 'rgb', 5), (recording.depth, 'depth', 6)):
+        assert [file.parent.name for file in each.files] == [parent] * COUNT
+        assert each.stamps_ns == [number * 10**9 + tenths * 10**8 for number in range(COUNT)]
+
+
 @pytest.mark.parametrize('form', [
     '{ns}', 'left_{ns}', '{ns}_left', '{s}', 'frame-{s}', '_Color_{ms}', '{us}', '{sec}_{nsec:09d}', 'cam0_{sec}-{nsec:09d}'])
 def test_images_named_by_their_stamps_need_no_list(tmp_path: Path, form: str) -> None:
@@ -219,7 +238,8 @@ def test_images_named_by_their_stamps_need_no_list(tmp_path: Path, form: str) ->
 
 @pytest.mark.parametrize('names', [
     ['0000000001', '0000000002'], ['20230615143022', '20230615143023'], ['IMG_20230615_143022', 'IMG_20230615_143023'],
-    ['1403636579', 'a'], ['a_1403636579', 'b_1403636579'], ['9403636579', '9403636580'], ['1403636579', '1403636579763']])
+    ['1403636579', 'a'], ['a_1403636579', 'b_1403636579'], ['9403636579', '9403636580'], ['1403636579', '1403636579763'],
+    ['2024013100', '2024013101'], ['IMG_2024013110101000', 'IMG_2024013110101005']])
 def test_other_numbers_in_names_of_images_are_no_stamps(tmp_path: Path, names: list[str]) -> None:
     write_images(tmp_path / 'images', [f'{name}.png' for name in names])
     with pytest.raises(BagError, match=r'timestamps\.txt does not exist: .* name each image by its stamp'):
