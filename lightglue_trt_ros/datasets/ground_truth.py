@@ -33,6 +33,7 @@ _FUSE = 'has positions without rotations, and pose errors need both: give the Od
 GAP_PERIODS, GAP_LIMITS = 3, 10  # usual times between poses, and times `max_difference_s`: what is longer than both is a gap
 SECOND, LEAST_EPOCH_NS = 10**9, 10**18  # a time since 1970 is larger: September 2001
 _STILL = 1e-3  # metres, and of the rotation matrix's entries
+_SAME = 1e-2  # metres, and of the rotation matrix's entries: between mountings that several transforms give
 _MOVED = 'moved into the camera as asked'
 _AS_IT_IS = "taken as the camera's own (--camera-in-body says otherwise)"
 
@@ -265,11 +266,18 @@ def _of_camera(bag: BagRecording, poses: Poses, topic: Topic, camera_in_body: Fl
     if in_body is None:
         raise BagError(f'its poses are of {poses.child}, and no {STATIC} joins that to {bag.frame_id!r}, the frame of the images: '
                        'say where the camera is in it (--camera-in-body)')
+    first = [Poses(edge.parent, edge.child, edge.stamps[:1], edge.rows[:1]) for edge in reversed(edges)]
+    other = static_transform(first, poses.child, bag.frame_id)
+    if other is not None and np.abs(other - in_body).max() > _SAME:
+        raise BagError(f'{fixed_by} have several poses of {bag.frame_id} in {poses.child}, as {other[:3].round(3).tolist()} and '
+                       f'{in_body[:3].round(3).tolist()}: say where the camera is in it (--camera-in-body)')
     return trajectory.of_camera(in_body, f'moved into {bag.frame_id} by {fixed_by}')
 
 
 def _static_edges(bag: BagRecording, on_note: Callable[[str], None]) -> list[Poses]:
+    """The transforms on static topics; if some are in a namespace of the images, as of one of several robots, on these."""
     topics = [topic for topic in bag.topics if topic.type == TF and topic.name.endswith(STATIC)]
+    topics = [topic for topic in topics if bag.image_topic.startswith(topic.name.removesuffix(STATIC) + '/')] or topics
     return [edge for topic in topics for edge in read_poses(bag, topic, on_note)]
 
 

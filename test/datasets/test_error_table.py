@@ -7,7 +7,7 @@ import gzip
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +187,7 @@ def camera(at: Path, content: Any, name: str = 'c.yaml', rectified: bool = False
     return load_intrinsics(at / name, rectified)
 
 
-def moving(path: Path, *children: str, unit: float = 1.0) -> Any:
+def moving(path: Path, *children: str, unit: float = 1.0, mountings: Sequence[float] = ()) -> Any:
     """A recording of images and a topic with poses of these frames; with none, of one pose that stays."""
     poses = []
     for stamp in STAMPS[:3]:
@@ -195,7 +195,9 @@ def moving(path: Path, *children: str, unit: float = 1.0) -> Any:
         pose[0, 3] = unit * stamp / 10**9
         poses += [(stamp, bags.transform(stamp, 'map', child, pose)) for child in children]
     images = [(stamp, bags.image(stamp, 'cam', GRAY)) for stamp in STAMPS[:3]]
-    return open_recording(write_messages(path, {'/cam': (IMAGE, images), '/poses': (TRANSFORM, poses)}))
+    static = [(1, bags.new(bags.TF, [bags.transform(1, 'body', 'cam', np.diag([1, y, y, 1]))])) for y in mountings]
+    return open_recording(write_messages(path, {
+        '/cam': (IMAGE, images), '/poses': (TRANSFORM, poses), **({'/tf_static': (bags.TF, static)} if static else {})}))
 
 
 def in_small_room(action: Callable[[], Any]) -> Any:
@@ -491,6 +493,8 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
                            r'/poses holds no pose that can be read'),
     'a body alone': (lambda at: load_ground_truth(moving(at / 'b', 'body'), topic='/poses'),
                      r"poses are of body, and no /tf_static joins that to 'cam', .*\(--camera-in-body\)"),
+    'two mountings': (lambda at: load_ground_truth(moving(at / 'b', 'body', mountings=[1.0, -1.0]), topic='/poses'),
+        r'/tf_static have several poses of cam in body, as \[\[1.0, 0.0, 0.0, 0.0\], .* and \[\[.*: say where'),
     'a line of five': (lambda at: truth(at, '1 2 3 4 5\n'), r'poses.txt, line 1: 5 values: poses are 8 a line \(TUM: t tx'),
     'a line of seven': (lambda at: truth(at, '1 2 3 4 5 6 7\n', kind='tum'),
         r'poses.txt, line 1: 7 values where 8 belong \(t x y z qx'),

@@ -275,6 +275,24 @@ def test_transform_that_moves_or_comes_once_is_no_mounting(tmp_path: Path) -> No
             load_ground_truth(bag.poses('/tf', TF, poses, 'base_link', 'cam').open(), topic='/odom')
 
 
+@pytest.mark.parametrize('topics', [('/tf_static', '/tf_static'), ('/tf_static', '/other/tf_static')])
+def test_two_mountings_that_differ_in_one_namespace_are_refused(tmp_path: Path, topics: tuple[str, str]) -> None:
+    bag = Bag(tmp_path / 'bag').poses('/odom', ODOMETRY, camera_poses(), 'odom', 'base_link')
+    for topic, mounting in zip(topics, (OPTICAL, np.eye(4)), strict=True):
+        bag.add(topic, TF, (1, pose_message(TF, 1, 'base_link', 'cam', mounting)))
+    recording = bag.open()
+    if topics[1] == '/other/tf_static':  # of another robot, whose frames are called alike
+        truth = load_ground_truth(recording, topic='/odom')
+        assert truth is not None
+        assert np.abs(truth.poses - camera_poses() @ OPTICAL).max() < 1e-9
+        return
+    with pytest.raises(BagError, match=r'several poses of cam in base_link, as .*: say where the camera is .*--camera-in-body'):
+        load_ground_truth(recording, topic='/odom')
+    repeated = Bag(tmp_path / 'repeated').poses('/odom', ODOMETRY, camera_poses(), 'odom', 'base_link')
+    mounting = 'base_link', 'cam', OPTICAL
+    assert load_ground_truth(repeated.static(mounting).static(mounting).open()) is not None
+
+
 def test_poses_that_are_not_read_are_named(tmp_path: Path) -> None:
     bag, notes = Bag(tmp_path / 'bag'), list[str]()
     bag.add('/slam/path', 'nav_msgs/msg/Path', (SECOND, new('nav_msgs/msg/Path', header(SECOND, 'map'), [])))
