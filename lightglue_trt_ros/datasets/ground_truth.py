@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -131,11 +132,17 @@ def _from_file(recording: Recording, path: Path, kind: str | None, camera_in_bod
 def _timed(truth: Trajectory, recording: Recording, on_note: Callable[[str], None]) -> Trajectory:
     """The same poses with the stamps of the images, where one of both has numbers of frames instead of times."""
     folder = isinstance(recording, FolderRecording)
-    if not _counts(truth.stamps_ns) and not (folder and len(recording) == len(truth)):
+    if not _are_whole(truth.stamps_ns) and not (folder and len(recording) == len(truth)):
         return truth
     stamps = np.array([frame.stamp_ns for frame in recording.frames()], np.int64)
+    if 2 * np.isin(stamps, truth.stamps_ns).sum() >= len(stamps):
+        return truth
     counted = [name for name, own in (('poses', truth.stamps_ns), ('images', stamps)) if _counts(own)]
-    if not counted or 2 * np.isin(stamps, truth.stamps_ns).sum() >= len(stamps):
+    if len(stamps) != len(truth) and isinstance(recording, FolderRecording) and (own := _by_number(truth, recording)) is not None:
+        on_note(f'{truth.source}: the times of the poses are whole numbers, as those of frames are, and each is in the name of an '
+                'image: these images get the poses of their numbers')
+        return own
+    if not counted:
         return truth
     first, last = (truth.stamps_ns if counted[0] == 'poses' else stamps)[[0, -1]] // SECOND
     count = f'{truth.source}: the times of the {counted[0]} count from {first} to {last} s, as numbers of frames do'
@@ -147,10 +154,29 @@ def _timed(truth: Trajectory, recording: Recording, on_note: Callable[[str], Non
     return Trajectory(stamps, truth.poses, f'{truth.source}, one pose per image')
 
 
-def _counts(stamps_ns: NDArray[np.int64]) -> bool:
-    """Whether stamps are whole seconds, one after the other, and no times since 1970."""
+def _by_number(truth: Trajectory, recording: FolderRecording) -> Trajectory | None:
+    """The poses with the stamps of the images whose names end in their whole seconds.
+
+    None where a pose has no such image, and where most have the stamp of an image: these may be times.
+    """
+    numbers = [re.search(r'\d+$', file.stem) for file in recording.files]
+    stamps = {int(match[0]): stamp for match, stamp in zip(numbers, recording.stamps_ns, strict=True) if match}
+    wanted = (truth.stamps_ns // SECOND).tolist()
+    may_be_times = 2 * np.isin(truth.stamps_ns, recording.stamps_ns).sum() >= len(truth)
+    if may_be_times or not _are_whole(truth.stamps_ns) or len(stamps) < len(recording) or not stamps.keys() >= set(wanted):
+        return None
+    return Trajectory(np.array([stamps[number] for number in wanted], np.int64), truth.poses, f'{truth.source}, by number')
+
+
+def _are_whole(stamps_ns: NDArray[np.int64]) -> bool:
+    """Whether stamps are whole seconds that ascend, and no times since 1970."""
     whole = len(stamps_ns) > 2 and not (stamps_ns % SECOND).any() and stamps_ns[-1] < LEAST_EPOCH_NS
-    return bool(whole and (np.diff(stamps_ns) == SECOND).all())
+    return bool(whole and (np.diff(stamps_ns) > 0).all())
+
+
+def _counts(stamps_ns: NDArray[np.int64]) -> bool:
+    """Whether they are whole seconds, one after the other."""
+    return _are_whole(stamps_ns) and bool((np.diff(stamps_ns) == SECOND).all())
 
 
 def _kitti_stamps(recording: Recording, path: Path) -> Sequence[int]:

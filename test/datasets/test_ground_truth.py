@@ -527,6 +527,22 @@ def test_numbers_of_frames_instead_of_times_pair_poses_with_images(tmp_path: Pat
     assert notes[1].endswith('there are 15 poses and 12 images: if they are no times, give each pose the stamp of its image')
 
 
+def test_numbers_of_frames_with_gaps_are_of_images_with_these_numbers(tmp_path: Path) -> None:
+    recording, notes = open_recording(image_folder(tmp_path / 'in', [np.zeros((8, 9), np.uint8)] * 12)), list[str]()
+    path, stamps = tmp_path / 'poses.txt', [frame.stamp_ns for frame in recording.frames()]
+    path.write_text(''.join(f'{k} {k} 0 0 0 0 0 1\n' for k in (1, 5, 10)))  # as of key frames
+    truth = load_ground_truth(recording, file=path, on_note=notes.append)
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == [stamps[k] for k in (1, 5, 10)]
+    assert truth.poses[:, 0, 3].tolist() == [1, 5, 10]
+    assert re.search(r'each is in the name of an image: these images get the poses of their numbers$', notes[0])
+    for seconds in ((1, 5, 10, 12), (1, 2, 6)):  # no image has the number 12; at 1 s and 2 s there are images
+        path.write_text(''.join(f'{k} 0 0 0 0 0 0 1\n' for k in seconds))
+        truth = load_ground_truth(recording, file=path)
+        assert truth is not None
+        assert truth.stamps_ns.tolist() == [k * SECOND for k in seconds]
+
+
 def test_numbers_of_images_instead_of_times_pair_them_with_poses(tmp_path: Path) -> None:
     folder = image_folder(tmp_path / 'in', [np.zeros((8, 9), np.uint8)] * 4)
     (folder / 'timestamps.txt').write_text('0\n1\n2\n3\n')
