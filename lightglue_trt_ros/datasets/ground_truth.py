@@ -120,7 +120,7 @@ def _from_file(recording: Recording, path: Path, kind: str | None, camera_in_bod
     if kind not in KINDS:
         raise BagError(f'{path}: ground truth of kind {kind!r}: it is one of {", ".join(KINDS)}')
     if kind == 'kitti':
-        poses = read_kitti(path, _kitti_stamps(recording, path))
+        poses = read_kitti(path, _kitti_stamps(recording, path), _numbered(recording))
     else:
         poses = read_quaternions(path, kind) if kind == 'tum' else euroc_ground_truth(path)
         poses = _timed(poses, recording, on_note)
@@ -159,13 +159,19 @@ def _by_number(truth: Trajectory, recording: FolderRecording) -> Trajectory | No
 
     None where a pose has no such image, and where most have the stamp of an image: these may be times.
     """
-    numbers = [re.search(r'\d+$', file.stem) for file in recording.files]
-    stamps = {int(match[0]): stamp for match, stamp in zip(numbers, recording.stamps_ns, strict=True) if match}
-    wanted = (truth.stamps_ns // SECOND).tolist()
+    stamps, wanted = _numbered(recording), (truth.stamps_ns // SECOND).tolist()
     may_be_times = 2 * np.isin(truth.stamps_ns, recording.stamps_ns).sum() >= len(truth)
-    if may_be_times or not _are_whole(truth.stamps_ns) or len(stamps) < len(recording) or not stamps.keys() >= set(wanted):
+    if may_be_times or not _are_whole(truth.stamps_ns) or not stamps.keys() >= set(wanted):
         return None
     return Trajectory(np.array([stamps[number] for number in wanted], np.int64), truth.poses, f'{truth.source}, by number')
+
+
+def _numbered(recording: Recording) -> dict[int, int]:
+    """The stamps of a folder's images by the numbers in which their names end; empty unless each has its own."""
+    if not isinstance(recording, FolderRecording):
+        return {}
+    numbers = [int(match[0]) for file in recording.files if (match := re.search(r'\d+$', file.stem))]
+    return dict(zip(numbers, recording.stamps_ns, strict=True)) if len(set(numbers)) == len(recording) else {}
 
 
 def _are_whole(stamps_ns: NDArray[np.int64]) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -335,35 +335,42 @@ def _found(names: Sequence[str], forms: Sequence[str]) -> list[int]:
     return columns if len(columns) == len(forms) else []
 
 
-def read_kitti(path: Path, stamps_ns: Sequence[int]) -> Trajectory:
+def read_kitti(path: Path, stamps_ns: Sequence[int], numbered: Mapping[int, int] | None = None) -> Trajectory:
     """Read lines of 12 numbers, the rows of a 3x4 matrix, world from camera, or of 16, those of a 4x4 one; one line per stamp.
 
     The 16 may be its columns, too, as ARKit, Unity and OpenGL have them. Of 7 numbers the first are the position, the others the
-    quaternion x, y, z, w. A time in seconds or nanoseconds may stand before a matrix, and counts instead of `stamps_ns`. Raises
-    BagError that names the line, or both counts.
+    quaternion x, y, z, w. A time in seconds or nanoseconds may stand before a matrix, and counts instead of `stamps_ns`; or the
+    number of an image, as in KITTI-360, whose stamp is in `numbered`: other matrices are left out then. Raises BagError that names
+    the line, or both counts.
     """
-    own = list[int]()
+    own, numbers = list[int](), list[int]()
 
     def row(line: str) -> list[float]:
         words = line.split(_separator([(0, line)]))
         if len(words) in (_KITTI_VALUES + 1, _MATRIX_VALUES + 1):
             if (time := words.pop(0).strip()).isdigit() and len(time) < _LEAST_DIGITS:
-                raise ValueError(f'{time} before the matrix is the number of a frame and no time: write its stamp in seconds')
+                numbers.append(int(time))
             own.append(parse_stamp(time))
         return _rigid([_number(word) for word in words], columns)
 
     lines = _read(path)[1]
     columns = any(_is_by_columns(line) for _, line in lines)
     rows = _rows(path, row)
+    if numbers and (len(numbers) < len(own) or not any(number in (numbered or {}) for number in numbers)):
+        raise BagError(f'{path}: {numbers[0]} before the matrix is the number of a frame and no time, and no image has it in its '
+                       'name: write its stamp in seconds')
     stamps_ns = own or stamps_ns
     if rows and len(rows) != len(stamps_ns):
         raise BagError(f'{path} has {len(rows)} poses for {len(stamps_ns)} stamps: KITTI poses are one per frame '
                        '(their stamps stand in a times.txt next to them, or are those of the recording)')
     poses = np.tile(np.eye(4), (len(rows), 1, 1))
     poses[:, :3] = np.asarray(rows, np.float64).reshape(-1, 3, 4)
+    if numbered and numbers:
+        known = [row for row, number in enumerate(numbers) if number in numbered]
+        poses, stamps_ns = poses[known], [numbered[numbers[row]] for row in known]
     short = bool(lines) and len(lines[0][1].split(_separator(lines))) == _TUM_VALUES - 1
     name = 'a line per image: tx ty tz qx qy qz qw' if short else 'KITTI, matrices column by column' if columns else 'KITTI'
-    return _trajectory(path, name, stamps_ns, poses)
+    return _trajectory(path, f'{name}, by numbers of images' if numbers else name, stamps_ns, poses)
 
 
 def _rigid(values: list[float], columns: bool) -> list[float]:

@@ -506,7 +506,7 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
     'folder without poses': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=at),
         r' is a folder without poses: name a file, or a folder of .txt with a 4x4 matrix \(world from camera\) for each image'),
     'frame and matrix': (lambda at: truth(at, '7 1 0 0 8 0 1 0 9 0 0 1 7\n'),
-        r'poses.txt, line 1: 7 before the matrix is the number of a frame and no time: write its stamp in seconds'),
+        r'poses.txt: 7 before the matrix is the number of a frame and no time, and no image has it in its name: write'),
     'seven that are no pose': (lambda at: truth(at, '0 0 0 0 0 0 1\n0 0 0 0 0 1 1\n'),
         r'poses.txt, line 2: the quaternion \[0.0, 0.0, 1.0, 1.0\] has length 1.41, not 1 \(tx ty tz qx qy qz qw\)'),
     'poses of two cameras': (lambda at: truth(at, '1 1 0 0 0 0 0 0 1 a/0.png\n\n2 1 0 0 0 0 0 0 2 b/0.png\n\n'),

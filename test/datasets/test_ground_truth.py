@@ -543,6 +543,21 @@ def test_numbers_of_frames_with_gaps_are_of_images_with_these_numbers(tmp_path: 
         assert truth.stamps_ns.tolist() == [k * SECOND for k in seconds]
 
 
+@pytest.mark.parametrize('values', [12, 16])
+def test_matrices_after_numbers_of_frames_are_of_images_with_these(tmp_path: Path, values: int) -> None:
+    recording, path = open_recording(image_folder(tmp_path / 'in', [np.zeros((8, 9), np.uint8)] * 6)), tmp_path / 'poses.txt'
+    path.write_text(''.join(f'{k} {" ".join(map(str, camera_poses()[k].ravel()[:values]))}\n' for k in (1, 4, 5, 7)))
+    truth = load_ground_truth(recording, file=path)  # as of KITTI-360; image 7 was left out
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == [SECOND + k * SECOND // 10 for k in (1, 4, 5)]
+    assert 'by numbers of images' in truth.source
+    assert np.abs(truth.poses - camera_poses()[[1, 4, 5]]).max() < 1e-12
+    for times in (['7'], ['0', '0.1']):  # no image has the number; the other one is a time
+        path.write_text(''.join(f'{time} {" ".join(map(str, np.eye(4).ravel()[:values]))}\n' for time in times))
+        with pytest.raises(BagError, match=f'{times[0]} before the matrix is the number of a frame and no time'):
+            load_ground_truth(recording, file=path)
+
+
 def test_numbers_of_images_instead_of_times_pair_them_with_poses(tmp_path: Path) -> None:
     folder = image_folder(tmp_path / 'in', [np.zeros((8, 9), np.uint8)] * 4)
     (folder / 'timestamps.txt').write_text('0\n1\n2\n3\n')
@@ -633,7 +648,7 @@ def test_lines_of_a_tracker_that_saw_nothing_are_left_out(tmp_path: Path, lost: 
     ('{"frames": [{"file_path": "a.png"}]}\n', None, 'holds no pose: poses are 8 a line'),
     ('Trajectories\n100\n', None, "begins with 'Trajectories'"),
     ('Frame,Time (s),X,Y,Z,W,X,Y,Z\n0,0,0,0,0,1,1,2,3\n', None, 'columns are Frame,Time .s.,X,Y,Z,W,X,Y,Z: .* are needed, rename'),
-    ('7 1 0 0 8 0 1 0 9 0 0 1 7\n', None, 'line 1: 7 before the matrix is the number of a frame and no time'),
+    ('7 1 0 0 8 0 1 0 9 0 0 1 7\n', None, '7 before the matrix is the number of a frame and no time'),
     ('1.5 0 0 0 0.1 0.2 0.3 1.5\n', None, 'line 1: the quaternion .* has length 1.55, not 1.*qw, where no line'),
     ('now,0,0,0,1,0,0,0\n', None, 'line 1: .*now'), ('1 0 0 0 0 0 0 1\n', 'gps', "kind 'gps'"), ('-1,0,0,0,1,0,0,0\n', None, '-1')])
 def test_files_that_hold_no_poses(tmp_path: Path, text: str, kind: str | None, message: str) -> None:
