@@ -10,6 +10,7 @@ from pathlib import Path
 from .poses import named_values, naming, parse_stamp, read_stamps
 
 _LAST_S = 2_000_000_000  # of names, May 2033: a larger number is a date, as 20240131
+_LONGEST_STEP_NS = 10**12  # on average, of milliseconds and microseconds since 1970: else they are nanoseconds since a start
 _NAMED = re.compile(r'(?:.*[^0-9.])?([1-9][0-9]{9}(?:[0-9]{3}){0,3}(?:\.[0-9]+)?)(?:[^0-9.].*)?')  # by a stamp since 2001
 _TWO_NUMBERS = re.compile(r'(.*(?<![0-9])[1-9][0-9]{9})[_-]([0-9]{9}(?![0-9]).*)')  # seconds and nanoseconds
 
@@ -26,6 +27,8 @@ def stamps_of_names(files: Sequence[Path]) -> list[int]:
         return []
     unit_ns = 10**(19 - digits.pop())
     stamps = [parse_stamp(number, unit_ns) if int(number[:10]) < _LAST_S else 0 for number in numbers]
+    if unit_ns in (10**3, 10**6) and stamps[-1] - stamps[0] > _LONGEST_STEP_NS * len(stamps):
+        return []
     return stamps if all(before < after for before, after in pairwise([0, *stamps])) else []
 
 

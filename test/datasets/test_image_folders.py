@@ -239,6 +239,7 @@ def test_images_named_by_their_stamps_need_no_list(tmp_path: Path, form: str) ->
 @pytest.mark.parametrize('names', [
     ['0000000001', '0000000002'], ['20230615143022', '20230615143023'], ['IMG_20230615_143022', 'IMG_20230615_143023'],
     ['1403636579', 'a'], ['a_1403636579', 'b_1403636579'], ['9403636579', '9403636580'], ['1403636579', '1403636579763'],
+    ['1234567890123', '1234617890123'],  # nanoseconds since the start of a camera, 0.05 s apart
     ['2024013100', '2024013101'], ['IMG_2024013110101000', 'IMG_2024013110101005']])
 def test_other_numbers_in_names_of_images_are_no_stamps(tmp_path: Path, names: list[str]) -> None:
     write_images(tmp_path / 'images', [f'{name}.png' for name in names])
