@@ -49,7 +49,7 @@ def test_pattern_that_is_in_all_images_is_subtracted(made):
         assert after < 0.5 * before
 
 
-def test_what_the_pattern_adds_to_patches_is_subtracted_though_scenes_have_more_contrast():
+def test_what_the_pattern_adds_to_patches_of_more_contrast_is_subtracted():
     rng = np.random.default_rng(6)
     pattern, learned = fixed(rng), FixedPattern()
     for number, world in enumerate(worlds(rng, 60)):
