@@ -24,6 +24,8 @@ KINDS = ('tum', 'kitti', 'euroc')
 OFF_UNIT = 0.05  # of a quaternion's length: where columns have no names, more shows that these are others
 GRID = 2.0**-32  # of numbers in the poses that this package computes: a quarter of a nanometre
 _KITTI_VALUES, _TUM_VALUES, _MATRIX_VALUES = 12, 8, 16
+_FOUR_SEASONS_VALUES = 10, 11  # with commas
+_USUAL_NAMES = {'tum': 'TUM', 'euroc': 'EuRoC'}
 _LAST_ROW = [0, 0, 0, 1]  # of a 4x4 matrix
 _LEAST_DIGITS = 9  # of a time without a point: fewer are numbers of frames
 _LEAST_NS = 10**16  # a time of so many is in nanoseconds: as seconds it is beyond MAX_STAMP_NS
@@ -225,17 +227,19 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
     """Read a file of poses with quaternions, in metres and seconds or nanoseconds; EuRoC's lines may have more values.
 
     tum: `t tx ty tz qx qy qz qw`, world from camera, of the TUM RGB-D benchmark. euroc: `t,px,py,pz,qw,qx,qy,qz,...`, world from
-    body, of EuRoC's data.csv. Where a line above the values names the columns, it has the order, and the unit of time. Lines whose
-    pose is NaN, empty or without a rotation, as trackers write them that see nothing, are left out if others have one. Raises
-    BagError that names the line.
+    body, of EuRoC's data.csv; lines of ten or eleven values are 4Seasons' GNSSPoses.txt, with qw last. Where a line above the
+    values names the columns, it has the order, and the unit of time. Lines whose pose is NaN, empty or without a rotation, as
+    trackers write them that see nothing, are left out if others have one. Raises BagError that names the line.
     """
     headings, lines = _read(path)
     separator = _separator(lines) or (',' if kind == 'euroc' else None)
     with naming(path):
         words = lines[0][1].split(separator) if lines else []
         named = _named_columns(headings, len(words)) or _echoed_columns(words)
-    usual, order = {'tum': (_Columns([0], [1, 2, 3, 4, 5, 6, 7]), 't x y z qx qy qz qw'),
-                    'euroc': (_Columns([0], [1, 2, 3, 5, 6, 7, 4], 1), 't,x,y,z,qw,qx,qy,qz, and t in nanoseconds')}[kind]
+    form = '4Seasons' if named is None and kind == 'euroc' and len(words) in _FOUR_SEASONS_VALUES else _USUAL_NAMES[kind]
+    usual, order = {'TUM': (_Columns([0], [1, 2, 3, 4, 5, 6, 7]), 't x y z qx qy qz qw'),
+                    '4Seasons': (_Columns([0], [1, 2, 3, 4, 5, 6, 7], 1), 't,x,y,z,qx,qy,qz,qw,…, and t in nanoseconds'),
+                    'EuRoC': (_Columns([0], [1, 2, 3, 5, 6, 7, 4], 1), 't,x,y,z,qw,qx,qy,qz, and t in nanoseconds')}[form]
     order = f'{order}, where no line above names the columns: {_NAMES_ADVICE}' if named is None else \
         'by the line that names the columns' if headings else 'as `ros2 topic echo --csv` writes them'
     columns = named or usual
@@ -258,9 +262,9 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
 
     rows = _rows(path, row)
     stamps, table = [stamp for stamp, _ in rows], np.asarray([values for _, values in rows], np.float64).reshape(-1, 7)
-    name = {'tum': 'TUM', 'euroc': 'EuRoC'}[kind] if columns == usual else \
+    name = form if columns == usual else \
         'by the names of its columns' if headings else f'of {" in ".join(frames[::-1])}, echoed'
-    if named is None and kind == 'euroc':
+    if named is None and form == 'EuRoC':
         name += ': no line names the columns, qw is taken as the first of the quaternion'
     table[:, :3] /= columns.per_metre
     known = np.isfinite(table).all(axis=1) & table[:, 3:].any(axis=1)

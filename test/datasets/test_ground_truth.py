@@ -394,6 +394,15 @@ def test_names_of_columns_count_whatever_stands_between_the_values(tmp_path: Pat
     assert 'qw is taken' not in truth.source
 
 
+def test_quaternions_of_4seasons_have_qw_last(tmp_path: Path) -> None:
+    path = tmp_path / 'GNSSPoses.txt'
+    path.write_text(''.join(f'158506{k}000000000,1,2,{k},0,0,0.6,0.8,1,{k}\n' for k in range(1000, 1003)))
+    truth = read_quaternions(path, kind_of(path))
+    assert truth.stamps_ns.tolist() == [1585061000000000000, 1585061001000000000, 1585061002000000000]
+    np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 1000]], atol=1e-12)
+    assert '4Seasons' in truth.source
+
+
 def test_source_tells_the_order_of_quaternions_that_no_line_names(tmp_path: Path) -> None:
     path = tmp_path / 'poses.csv'
     path.write_text('1403636579763555584,1,2,3,0.8,0,0,0.6\n')
