@@ -342,10 +342,10 @@ def _found(names: Sequence[str], forms: Sequence[str]) -> list[int]:
 def read_kitti(path: Path, stamps_ns: Sequence[int], numbered: Mapping[int, int] | None = None) -> Trajectory:
     """Read lines of 12 numbers, the rows of a 3x4 matrix, world from camera, or of 16, those of a 4x4 one; one line per stamp.
 
-    The 16 may be its columns, too, as ARKit, Unity and OpenGL have them. Of 7 numbers the first are the position, the others the
-    quaternion x, y, z, w. A time in seconds or nanoseconds may stand before a matrix, and counts instead of `stamps_ns`; or the
-    number of an image, as in KITTI-360, whose stamp is in `numbered`: other matrices are left out then. Raises BagError that names
-    the line, or both counts.
+    The 16 may be in four lines, as in Open3D's trajectory.log, or columns, as ARKit, Unity and OpenGL have them. Of 7 numbers the
+    first are the position, the others the quaternion x, y, z, w. A time in seconds or nanoseconds may stand before a matrix, and
+    counts instead of `stamps_ns`; or the number of an image, as in KITTI-360, whose stamp is in `numbered`: other matrices are left
+    out then. Raises BagError that names the line, or both counts.
     """
     own, numbers = list[int](), list[int]()
 
@@ -496,7 +496,20 @@ def _read(path: Path) -> tuple[list[str], list[tuple[int, str]]]:
     lines = [(number, values) for number, line in enumerate(text, 1) if (values := _COMMENT.split(line)[0].strip()).strip(',;|')]
     while lines and (_HEADING.match(lines[0][1]) or _is_heading(lines[0][1])):
         lines = lines[1:]
-    return [line.lstrip('#%/ ') for line in text[:lines[0][0] - 1 if lines else 0]], lines
+    return [line.lstrip('#%/ ') for line in text[:lines[0][0] - 1 if lines else 0]], _joined_matrices(lines)
+
+
+def _joined_matrices(lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    """Each 4x4 matrix in one line where all have four, perhaps after one of three numbers (Open3D's and Redwood's .log)."""
+    words = [_SPLITS[1].split(line) for _, line in lines]
+    rows = [number for number, each in enumerate(words) if not (len(each) == 3 and all(map(str.isdigit, each)))]
+    if any(len(words[row]) != 4 for row in rows) or len(rows) % 4 or not rows:
+        return lines
+    blocks = [rows[at:at + 4] for at in range(0, len(rows), 4)]
+    with suppress(ValueError):
+        if all([float(word) for word in words[block[3]]] == _LAST_ROW for block in blocks):
+            return [(lines[block[0]][0], ' '.join(word for row in block for word in words[row])) for block in blocks]
+    return lines
 
 
 def _is_heading(line: str) -> bool:

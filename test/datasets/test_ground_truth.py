@@ -491,6 +491,19 @@ def test_matrices_column_by_column_are_read_as_such(tmp_path: Path, separator: s
     np.testing.assert_allclose(read_kitti(path, [5, 6]).poses, poses, atol=1e-12)
 
 
+@pytest.mark.parametrize('head', ['', '{0} {0} {1}\n'])
+@pytest.mark.parametrize('separator', [' ', ', '])
+def test_matrices_over_four_lines_are_read(tmp_path: Path, head: str, separator: str) -> None:
+    path, poses = tmp_path / 'trajectory.log', camera_poses()[:3]
+    path.write_text(''.join(head.format(number, number + 1) + '\n'.join(separator.join(map(str, row)) for row in pose) + '\n'
+                            for number, pose in enumerate(poses)))
+    assert kind_of(path) == 'kitti'
+    np.testing.assert_allclose(read_kitti(path, [5, 6, 7]).poses, poses, atol=1e-12)
+    path.write_text(path.read_text().replace(f'0.0{separator}1.0', f'0.1{separator}1.0'))
+    with pytest.raises(BagError, match=r'poses are 8 a line|values where 8 belong'):
+        load_ground_truth(Bag(tmp_path / 'bag').open(), file=path)
+
+
 @pytest.mark.parametrize('separator', [' ', ','])
 def test_seven_values_a_line_are_the_poses_of_the_images(tmp_path: Path, separator: str) -> None:
     path, recording = tmp_path / 'pose_left.txt', Bag(tmp_path / 'bag').open()
