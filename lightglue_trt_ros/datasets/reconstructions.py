@@ -1,5 +1,5 @@
 """Poses by the names of images, as reconstructions have them: COLMAP's images.txt and images.bin, transforms.json of nerfstudio and
-others, Record3D's metadata.json, and folders of a matrix per image."""
+others, Record3D's metadata.json, cameras.json of 3D Gaussian Splatting, and folders of a matrix or a Polycam JSON per image."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ def read_reconstruction(path: Path, recording: Recording) -> Trajectory | None:
 
     The images are those of the folder that was recorded, by their names without folders and endings; of several cameras the folder
     of the images counts. Else their names must be stamps. COLMAP's poses are camera from world
-    (https://colmap.github.io/format.html), the others world from camera with the axes of OpenGL; Record3D's are in the order of
-    the frames, which it names by their numbers. A folder, as of ScanNet and 7-Scenes, has a matrix world from camera in a .txt per
-    image. Lengths have the unit of the reconstruction. Raises BagError.
+    (https://colmap.github.io/format.html), the others world from camera: cameras.json of 3D Gaussian Splatting has them as they
+    are here, the rest with the axes of OpenGL; Record3D's are in the order of the frames, which it names by their numbers. A folder
+    has a matrix world from camera in a .txt per image, as of ScanNet and 7-Scenes, or Polycam's t_00 to t_23 in a .json. Lengths
+    have the unit of the reconstruction. Raises BagError.
     """
     tool, poses = _by_name(path)
     if not poses:
@@ -71,13 +72,16 @@ def _key(file: Path) -> str:
 def _by_name(path: Path) -> tuple[str, dict[str, Float64]]:
     """The tool, and world-from-camera poses (4, 4) by the file names of images; none for another file. Raises BagError."""
     if path.is_dir():
-        return 'a matrix per image', _of_folder(path)
+        return ('a matrix per image', _of_folder(path)) if not any(path.glob('*.json')) else ('Polycam', _of_polycam(path))
     with suppress(OSError, ValueError):  # others name these
         try:
             text = text_of(path)
         except UnicodeDecodeError:
             text = _of_images_bin(path.read_bytes())
-        if not text.lstrip().startswith('{'):
+        if re.match(r'\s*\[\s*{', text):
+            with suppress(KeyError, TypeError):
+                return '3D Gaussian Splatting', _of_splatting(json.loads(text), path)
+        elif not text.lstrip().startswith('{'):
             return 'COLMAP', _of_colmap(text, path)
         with suppress(KeyError, TypeError):
             return _of_json(json.loads(text), path)
@@ -92,10 +96,37 @@ def _of_json(values: Any, path: Path) -> tuple[str, dict[str, Float64]]:
         return 'Record3D', {f'{number}.jpg': pose for number, pose in numbered}
     frames = values['frames']
     poses = {str(Path(frame['file_path'])): np.asarray(frame['transform_matrix'], np.float64) for frame in frames}
+    _check_rotations(poses, path)
+    return 'transforms.json', {name: pose @ _OPTICAL for name, pose in poses.items()}
+
+
+def _of_splatting(cameras: list[dict[str, Any]], path: Path) -> dict[str, Float64]:
+    """Raises BagError, and KeyError or TypeError for another file."""
+    poses = {str(Path(camera['img_name'])): np.vstack([np.column_stack([camera['rotation'], camera['position']]), [0, 0, 0, 1]])
+             for camera in cameras}
+    _check_rotations(poses, path)
+    return poses
+
+
+def _of_polycam(path: Path) -> dict[str, Float64]:
+    """Of a folder of cameras, keyframes/corrected_cameras or keyframes/cameras. Raises BagError."""
+    names = [f't_{row}{column}' for row in range(3) for column in range(4)]
+    poses = {}
+    for file in path.glob('*.json'):
+        with naming(file):
+            values = json.loads(text_of(file))
+            if not isinstance(values, dict) or not set(names) <= values.keys():
+                raise ValueError('it has no t_00 to t_23, the pose of an image in Polycam: name a folder of such, or of matrices')
+            poses[file.name] = np.vstack([np.reshape([float(values[name]) for name in names], (3, 4)), [0, 0, 0, 1]])
+    _check_rotations(poses, path)
+    return {name: pose @ _OPTICAL for name, pose in poses.items()}
+
+
+def _check_rotations(poses: dict[str, Float64], path: Path) -> None:
+    """Raises BagError."""
     wrong = next((name for name, pose in poses.items() if pose.shape != (4, 4) or not is_rotation(pose[:3])), None)
     if wrong is not None:
-        raise BagError(f'{path}: transform_matrix of {wrong} is {poses[wrong].tolist()}: its left upper 3x3 is no rotation')
-    return 'transforms.json', {name: pose @ _OPTICAL for name, pose in poses.items()}
+        raise BagError(f'{path}: the matrix of {wrong} is {poses[wrong].tolist()}: its left upper 3x3 is no rotation')
 
 
 def _of_images_bin(data: bytes) -> str:
@@ -129,8 +160,7 @@ def _of_folder(path: Path) -> dict[str, Float64]:
             values = np.array(text_of(file).replace(',', ' ').split(), np.float64)
             if len(values) in (12, 16) and np.isfinite(values).all():
                 poses[file.name] = np.vstack([values[:12].reshape(3, 4), [0, 0, 0, 1]])
-    if wrong := next((name for name, pose in poses.items() if not is_rotation(pose[:3])), None):
-        raise BagError(f'{path / wrong} holds {poses[wrong].tolist()}: its left upper 3x3 is no rotation')
+    _check_rotations(poses, path)
     if not poses:
         raise BagError(f'{path} is a folder without poses: name a file, or a folder of .txt with a 4x4 matrix (world from camera) '
                        'for each image, named as the images are')

@@ -505,6 +505,9 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
         r'poses.txt has the poses of images, as front_1.png, and .*/f has no image of such a name: give the folder'),
     'folder without poses': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=at),
         r' is a folder without poses: name a file, or a folder of .txt with a 4x4 matrix \(world from camera\) for each image'),
+    'a JSON per image without a pose': (
+        lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(at / 'cameras' / '1.json', '{}').parent),
+        r'cameras/1.json: it has no t_00 to t_23, the pose of an image in Polycam: name a folder of such, or of matrices'),
     'frame and matrix': (lambda at: truth(at, '7 1 0 0 8 0 1 0 9 0 0 1 7\n'),
         r'poses.txt: 7 before the matrix is the number of a frame and no time, and no image has it in its name: write'),
     'seven that are no pose': (lambda at: truth(at, '0 0 0 0 0 0 1\n0 0 0 0 0 1 1\n'),

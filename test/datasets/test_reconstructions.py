@@ -89,6 +89,30 @@ def test_transforms_json_has_opengl_axes_and_names(tmp_path: Path, ending: str) 
     np.testing.assert_allclose(truth.poses, POSES, atol=1e-12)
 
 
+def test_cameras_of_gaussian_splatting_have_the_poses_as_they_are(tmp_path: Path) -> None:
+    file = tmp_path / 'cameras.json'
+    file.write_text(json.dumps([{'id': number, 'img_name': str(number), 'width': 9, 'height': 8, 'position': pose[:3, 3].tolist(),
+                                 'rotation': pose[:3, :3].tolist(), 'fx': 8.0, 'fy': 8.0} for number, pose in enumerate(POSES)]))
+    truth = load_ground_truth(open_recording(recorded(tmp_path / 'in')), file=file)
+    assert truth is not None
+    np.testing.assert_allclose(truth.poses, POSES, atol=1e-12)
+    assert '(3D Gaussian Splatting, by the names of 4 images' in truth.source
+
+
+def test_cameras_of_polycam_have_opengl_axes(tmp_path: Path) -> None:
+    cameras = tmp_path / 'corrected_cameras'
+    cameras.mkdir()
+    for number, pose in enumerate(POSES @ np.diag([1.0, -1, -1, 1])):
+        values = {f't_{row}{column}': pose[row, column] for row in range(3) for column in range(4)}
+        (cameras / f'{number}.json').write_text(json.dumps({'fx': 8.0, 'fy': 8.0, 'cx': 4.5, 'cy': 4.0, **values}))
+    truth = load_ground_truth(open_recording(recorded(tmp_path / 'in')), file=cameras)
+    assert truth is not None
+    np.testing.assert_allclose(truth.poses, POSES, atol=1e-12)
+    (cameras / '2.json').write_text('{"fx": 8.0}')
+    with pytest.raises(BagError, match=r'2\.json: it has no t_00 to t_23'):
+        load_ground_truth(open_recording(recorded(tmp_path / 'in2')), file=cameras)
+
+
 def test_names_that_are_stamps_need_no_folder_of_images(tmp_path: Path) -> None:
     file = colmap(tmp_path / 'images.txt', [f'140363657{number}.763555584.png' for number in range(COUNT)])
     truth = load_ground_truth(open_recording(recorded(tmp_path / 'in')), file=file)
@@ -118,7 +142,7 @@ def test_a_matrix_of_transforms_json_that_is_no_rotation_is_refused(tmp_path: Pa
     content = json.loads(file.read_text())
     content['frames'][2]['transform_matrix'][0][0] = 5
     file.write_text(json.dumps(content))
-    with pytest.raises(BagError, match=r'transform_matrix of 2.png is .* is no rotation'):
+    with pytest.raises(BagError, match=r'the matrix of 2.png is .* is no rotation'):
         load_ground_truth(open_recording(recorded(tmp_path / 'in')), file=file)
 
 
@@ -136,7 +160,7 @@ def test_folder_has_a_matrix_for_each_image(tmp_path: Path, image: str, pose: st
     assert truth.stamps_ns.tolist() == [SECOND + number * SECOND // 10 for number in range(COUNT)]
     np.testing.assert_allclose(truth.poses, POSES, atol=1e-12)
     np.savetxt(truths / pose.format(2), 2 * POSES[2])
-    with pytest.raises(BagError, match=r'pose/.*2\S* holds .* is no rotation'):
+    with pytest.raises(BagError, match=r'pose: the matrix of .*2\S* is .* is no rotation'):
         load_ground_truth(open_recording(folder), file=truths)
 
 
