@@ -30,6 +30,7 @@ STATIC = '/tf_static'
 PATH = 'nav_msgs/msg/Path'  # read where it is named: most are plans
 _POSITIONS = ('geometry_msgs/msg/PointStamped', 'sensor_msgs/msg/NavSatFix')  # without rotations
 _NOT_READ = (PATH, 'geometry_msgs/msg/PoseArray', *_POSITIONS)
+_AIMS = re.compile('goal|initial_?pose|setpoint|waypoint|desired', re.IGNORECASE)  # topics of where a robot is to be
 _FUSE = 'has positions without rotations, and pose errors need both: give the Odometry of a fusion with an IMU (robot_localization)'
 GAP_PERIODS, GAP_LIMITS = 3, 10  # usual times between poses, and times `max_difference_s`: what is longer than both is a gap
 SECOND, LEAST_EPOCH_NS = 10**9, 10**18  # a time since 1970 is larger: September 2001
@@ -44,7 +45,8 @@ def load_ground_truth(recording: Recording, *, topic: str | None = None, file: P
                on_note: Callable[[str], None] = lambda line: None) -> Trajectory | None:
     """The camera's ground truth poses in order of their stamps, from a topic, a file, or the recording itself.
 
-    Without `topic` and `file`: of a bag /ground_truth/pose, or else its only topic of poses; of an image folder its layout's file.
+    Without `topic` and `file`: of a bag /ground_truth/pose, or else its only topic of poses that are no goals; of an image folder
+    its layout's file.
 
     Args:
         kind: Format of the file: tum, kitti or euroc. None: by its first line.
@@ -203,7 +205,7 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
         on_note(_computed(topic.name, None if name is not None else '--truth-topic'))
     measured: dict[str, list[Poses]] = {}  # of TF, by topic
     if name is None:
-        topics = [topic for topic in topics if topic not in computed]
+        topics = [topic for topic in topics if topic not in computed and not _AIMS.search(topic.name)]
         own = [topic for topic in topics if (topic.name, topic.type) == (POSE_TOPIC, POSE_STAMPED) and topic.count]
         chosen = own or [topic for topic in topics if topic.count > 1]
         for topic in chosen:

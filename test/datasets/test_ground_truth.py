@@ -105,6 +105,18 @@ def test_topics_that_name_no_body(tmp_path: Path, kind: str) -> None:
     assert truth.as_camera
 
 
+@pytest.mark.parametrize('topic', ['/goal_pose', '/move_base_simple/goal', '/initialpose', '/mavros/setpoint_position/local'])
+def test_goals_are_no_ground_truth_unless_they_are_named(tmp_path: Path, topic: str) -> None:
+    goals = Bag(tmp_path / 'goals').poses(topic, POSE, camera_poses()[::-1])
+    recording = goals.open()
+    assert load_ground_truth(recording) is None
+    assert load_ground_truth(recording, topic=topic) is not None
+    both = Bag(tmp_path / 'both').poses(topic, POSE, camera_poses()[::-1]).poses('/a', POSE, camera_poses())
+    truth = load_ground_truth(both.open())
+    assert truth is not None
+    assert '/a' in truth.source
+
+
 @pytest.mark.parametrize('kind', [ODOMETRY, TRANSFORM, TF])
 def test_topics_of_a_body(tmp_path: Path, kind: str) -> None:
     """The poses are base_link's; two static transforms lead to the camera, one of them the other way round."""
