@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from ..core.types import Float64
 from ..utils.errors import BagError
@@ -72,7 +73,8 @@ def _key(file: Path) -> str:
 def _by_name(path: Path) -> tuple[str, dict[str, Float64]]:
     """The tool, and world-from-camera poses (4, 4) by the file names of images; none for another file. Raises BagError."""
     if path.is_dir():
-        return ('a matrix per image', _of_folder(path)) if not any(path.glob('*.json')) else ('Polycam', _of_polycam(path))
+        is_polycam = any(path.glob('*.json')) and not any(path.glob('*.txt'))
+        return ('Polycam', _of_polycam(path)) if is_polycam else ('a matrix per image', _of_folder(path))
     with suppress(OSError, ValueError):  # others name these
         try:
             text = text_of(path)
@@ -102,7 +104,7 @@ def _of_json(values: Any, path: Path) -> tuple[str, dict[str, Float64]]:
 
 def _of_splatting(cameras: list[dict[str, Any]], path: Path) -> dict[str, Float64]:
     """Raises BagError, and KeyError or TypeError for another file."""
-    poses = {str(Path(camera['img_name'])): np.vstack([np.column_stack([camera['rotation'], camera['position']]), [0, 0, 0, 1]])
+    poses = {str(Path(camera['img_name'])): _whole(np.column_stack([camera['rotation'], camera['position']]))
              for camera in cameras}
     _check_rotations(poses, path)
     return poses
@@ -117,9 +119,14 @@ def _of_polycam(path: Path) -> dict[str, Float64]:
             values = json.loads(text_of(file))
             if not isinstance(values, dict) or not set(names) <= values.keys():
                 raise ValueError('it has no t_00 to t_23, the pose of an image in Polycam: name a folder of such, or of matrices')
-            poses[file.name] = np.vstack([np.reshape([float(values[name]) for name in names], (3, 4)), [0, 0, 0, 1]])
+            poses[file.name] = _whole([float(values[name]) for name in names])
     _check_rotations(poses, path)
     return {name: pose @ _OPTICAL for name, pose in poses.items()}
+
+
+def _whole(rows: ArrayLike) -> Float64:
+    """The 4x4 matrix whose first three rows these are, or their 12 numbers row by row."""
+    return np.vstack([np.reshape(np.asarray(rows, np.float64), (3, 4)), [0, 0, 0, 1]])
 
 
 def _check_rotations(poses: dict[str, Float64], path: Path) -> None:
@@ -159,7 +166,7 @@ def _of_folder(path: Path) -> dict[str, Float64]:
         with suppress(OSError, ValueError):
             values = np.array(text_of(file).replace(',', ' ').split(), np.float64)
             if len(values) in (12, 16) and np.isfinite(values).all():
-                poses[file.name] = np.vstack([values[:12].reshape(3, 4), [0, 0, 0, 1]])
+                poses[file.name] = _whole(values[:12])
     _check_rotations(poses, path)
     if not poses:
         raise BagError(f'{path} is a folder without poses: name a file, or a folder of .txt with a 4x4 matrix (world from camera) '

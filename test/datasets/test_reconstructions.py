@@ -155,6 +155,7 @@ def test_folder_has_a_matrix_for_each_image(tmp_path: Path, image: str, pose: st
         np.savetxt(truths / pose.format(number), POSES[number])
     (truths / pose.format(9)).write_text('-inf -inf -inf -inf\n' * 4)  # ScanNet's, where its tracker was lost
     (truths / 'intrinsics.txt').write_text('500 500 320 240\n')
+    (truths / 'camera.json').write_text('{"fx": 500}')
     truth = load_ground_truth(open_recording(folder), file=truths)
     assert truth is not None
     assert truth.stamps_ns.tolist() == [SECOND + number * SECOND // 10 for number in range(COUNT)]
