@@ -205,7 +205,11 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
         on_note(_computed(topic.name, None if name is not None else '--truth-topic'))
     measured: dict[str, list[Poses]] = {}  # of TF, by topic
     if name is None:
-        topics = [topic for topic in topics if topic not in computed and not _AIMS.search(topic.name)]
+        aims = [topic for topic in topics if _AIMS.search(topic.name)]
+        if several := [topic for topic in aims if topic.count > 1]:
+            on_note(f'{"; ".join(map(str, several))}: by the name where a robot is to be, and no ground truth; name it if it is '
+                    'one (--truth-topic)')
+        topics = [topic for topic in topics if topic not in computed and topic not in aims]
         own = [topic for topic in topics if (topic.name, topic.type) == (POSE_TOPIC, POSE_STAMPED) and topic.count]
         chosen = own or [topic for topic in topics if topic.count > 1]
         for topic in chosen:

@@ -108,8 +108,9 @@ def test_topics_that_name_no_body(tmp_path: Path, kind: str) -> None:
 @pytest.mark.parametrize('topic', ['/goal_pose', '/move_base_simple/goal', '/initialpose', '/mavros/setpoint_position/local'])
 def test_goals_are_no_ground_truth_unless_they_are_named(tmp_path: Path, topic: str) -> None:
     goals = Bag(tmp_path / 'goals').poses(topic, POSE, camera_poses()[::-1])
-    recording = goals.open()
-    assert load_ground_truth(recording) is None
+    recording, told = goals.open(), list[str]()
+    assert load_ground_truth(recording, on_note=told.append) is None
+    assert [topic in note and '--truth-topic' in note for note in told] == [True]
     assert load_ground_truth(recording, topic=topic) is not None
     both = Bag(tmp_path / 'both').poses(topic, POSE, camera_poses()[::-1]).poses('/a', POSE, camera_poses())
     truth = load_ground_truth(both.open())
