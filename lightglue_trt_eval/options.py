@@ -86,7 +86,7 @@ class EvaluationOptions:
                                         type=some_of(BASELINES), action='extend', metavar='NAME ...')
     compare: tuple[str, ...] = option(  # words for `variants`
         (), f'precisions ({",".join(PRECISIONS)}), numbers of keypoints, SETTING=VALUE (depth_confidence=-1, weights=ours_light), '
-        'or folders of engine sets, each compared with the first', type=_words, action='extend', metavar='WHAT ...')
+        'or folders of engine sets, each compared with the first; a single one with the settings as they are', type=_words, action='extend', metavar='WHAT ...')
     estimator: str = option(DEFAULT_ESTIMATOR, 'how poses are estimated, for every matcher; default: %(default)s; '
                             + '; '.join(f'{name}: {label}' for name, label in ESTIMATOR_LABELS.items()),
                             choices=tuple(ESTIMATOR_LABELS))
@@ -198,12 +198,13 @@ def check_topics(path: Path, recordings: Mapping[str, Recording]) -> None:
 def variants(config: MatcherConfig, compare: Sequence[str]) -> dict[str, MatcherConfig]:
     """Settings by name: precisions, keypoint budgets, SETTING=VALUE and folders of engine sets, each a variant of `config`.
 
-    `config` alone without any. Raises ConfigError for a word that is none of these.
+    `config` itself, by its model's name, without any and next to a single one. Raises ConfigError for a word that is none of these.
     """
-    configs = {_name(word): _variant(config, word) for word in compare}
+    model = Path(config.weights).name
+    configs = {_name(word, model): _variant(config, word) for word in compare}
     if len(configs) < len(compare):
         raise ConfigError(f'--compare {",".join(compare)}: each may stand there once')
-    return configs or {'ours': config}
+    return configs if len(configs) > 1 or config in configs.values() else {model: config} | configs
 
 
 def settings_in_words(config: MatcherConfig, other: MatcherConfig | None = None) -> str:
@@ -218,14 +219,14 @@ def _is_variant(word: str) -> bool:
     return word in PRECISIONS or word.isdigit() or '=' in word or _is_engine_set(word)
 
 
-def _name(word: str) -> str:
+def _name(word: str, model: str) -> str:
     """For legends: weights and engine sets by their own names, refinement=affine as affine, depth_confidence=0.98 as it is."""
     setting, _, value = word.partition('=')
     if setting == 'weights':
         return Path(value).name or word
     if _is_engine_set(word):
         return Path(word).name
-    return f'ours {value if setting == "refinement" else word}'
+    return f'{model} {value if setting == "refinement" else word}'
 
 
 def _is_engine_set(word: str) -> bool:

@@ -486,6 +486,10 @@ def test_baselines_are_streams_with_a_budget() -> None:
 def test_variants() -> None:
     config = MatcherConfig()
     assert variants(config, []) == {'ours': config}
+    light = MatcherConfig(weights='models/ours_light')
+    assert variants(light, []) == {'ours_light': light}
+    assert list(variants(light, ['512'])) == ['ours_light', 'ours_light 512'], 'a single one is compared with what is given'
+    assert list(variants(config, ['weights=ours'])) == ['ours']
     found = variants(config, ['fp32', '512'])
     assert list(found) == ['ours fp32', 'ours 512']
     assert found['ours fp32'] == dataclasses.replace(config, precision='fp32')

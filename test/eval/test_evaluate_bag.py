@@ -474,5 +474,5 @@ def test_a_node_that_does_not_start_leaves_the_offline_report(run: Any, tmp_path
     assert code == 1
     assert 'evaluate_bag: live: the node is not active: ' in text
     assert 'fetch_weights' in text
-    assert [matcher['name'] for matcher in report['matchers']] == ['ours']
+    assert [matcher['name'] for matcher in report['matchers']] == ['magicleap']
     assert any('not active' in note for note in report['notes'])
