@@ -86,7 +86,8 @@ class EvaluationOptions:
                                         type=some_of(BASELINES), action='extend', metavar='NAME ...')
     compare: tuple[str, ...] = option(  # words for `variants`
         (), f'precisions ({",".join(PRECISIONS)}), numbers of keypoints, SETTING=VALUE (depth_confidence=-1, weights=ours_light), '
-        'or folders of engine sets, each compared with the first; a single one with the settings as they are', type=_words, action='extend', metavar='WHAT ...')
+        'or folders of engine sets, each compared with the first; a single one with the settings as they are', type=_words,
+        action='extend', metavar='WHAT ...')
     estimator: str = option(DEFAULT_ESTIMATOR, 'how poses are estimated, for every matcher; default: %(default)s; '
                             + '; '.join(f'{name}: {label}' for name, label in ESTIMATOR_LABELS.items()),
                             choices=tuple(ESTIMATOR_LABELS))
