@@ -50,7 +50,7 @@ def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
     default, figures = MatcherConfig(), list[dict[str, Any]]()
     size = (config.image_height, config.image_width)
     given = size != (default.image_height, default.image_width)
-    matcher = {name: getattr(config, name) for name in SETTINGS if name != 'weights'}
+    matcher = {name: getattr(config, name) for name in SETTINGS} | {'weights': args.models[0]}
     for name, path in find_sequences(args.data).items():
         for kind in args.kinds:
             options = EvaluationOptions(
