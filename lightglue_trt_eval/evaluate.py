@@ -87,7 +87,7 @@ def _predictions(inputs: Inputs, frames: Frames, folder: Path, notes: Notes, sta
         shutil.rmtree(stale, ignore_errors=True)
     place = Path(tempfile.mkdtemp(dir=folder, prefix=f'.{FOLDER}-'))
     stack.callback(shutil.rmtree, place, ignore_errors=True)
-    predictions, before = Predictions(place, inputs.predicted_with), len(notes)
+    predictions, before = Predictions(place, inputs.predicted_with if options.predictions else {}), len(notes)
     predict(inputs.configs, inputs.baselines, frames, inputs.strides, predictions, inputs.mask)
     predictions.notes = notes[before:]
     if options.predictions == KEEP:

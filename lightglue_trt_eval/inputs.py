@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from lightglue_trt_ros.core.config import MatcherConfig
@@ -14,14 +16,14 @@ from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.masks import Mask, load_mask
 from lightglue_trt_ros.datasets.bag import StereoRecording, depth_of, stereo_recording
 from lightglue_trt_ros.datasets.sequence import Frame, Recording
-from lightglue_trt_ros.datasets.units import median_depth
-from lightglue_trt_ros.utils.errors import BagError
+from lightglue_trt_ros.datasets.units import JUDGED_IMAGES, median_depth
+from lightglue_trt_ros.utils.errors import BagError, FrameError
 
 from .images.degradation import DEPTH_DEGRADATIONS, degraded_frames, description_of
-from .options import OF_SCORES, OWN_DEPTH_IMAGES, OWN_RIGHT_IMAGES, EvaluationOptions, variants
+from .options import OF_SCORES, OWN_DEPTH_IMAGES, OWN_IMAGES, OWN_RIGHT_IMAGES, EvaluationOptions, variants
 from .predict.frames import DepthImages, Frames, WallTime, check_registered
 from .predict.methods import Baseline
-from .predict.recorded_scene import named_pair, open_scene, usable_frames
+from .predict.recorded_scene import named_pair, open_scene, spread, usable_frames
 from .predict.scene import Scene
 
 logger = logging.getLogger(__name__)
@@ -51,8 +53,17 @@ class Inputs:
     def predicted_with(self) -> dict[str, str]:
         """What predictions depend on, by name; what scores alone take is left out."""
         given = {**vars(self.options), 'matcher': {}, **self.options.matcher}  # whose settings are options, too
-        options = {f'--{name.replace("_", "-")}': str(value) for name, value in given.items() if name not in OF_SCORES}
-        return {'recording': str(zlib.crc32(self.scene.timeline.stamps_ns.tobytes())), **options}
+        options = {_named(name): f'{value}{_content(value)}' for name, value in given.items() if name not in OF_SCORES}
+        return {'recording': str(self._pictures()), **options}
+
+    def _pictures(self) -> int:
+        """A number of the stamps and of some images: recordings of one rate have the same stamps."""
+        numbers = self.scene.timeline.numbers
+        found = zlib.crc32(self.scene.timeline.stamps_ns.tobytes())
+        for frame in usable_frames(self.recording, spread(numbers, JUDGED_IMAGES)):
+            with suppress(BagError, FrameError):
+                found = zlib.crc32(gray_of(frame.load(), self.recording.bits).tobytes(), found)
+        return found
 
     def frames(self, wall: WallTime, stopped: Callable[[], bool], on_note: Callable[[str], None]) -> Frames:
         """The recording's frames, degraded where the options say so."""
@@ -63,6 +74,19 @@ class Inputs:
 
         return Frames(opened, lambda message: gray_of(message, bits), self.scene, wall=wall, stopped=stopped, on_note=on_note,
                       depths=self.depth_images, stereo=self.stereo, sampled=self.options.sampled_pairs)
+
+
+def _named(option: str) -> str:
+    """An option as it is given, also without a value."""
+    return OWN_IMAGES[option][0] if option in OWN_IMAGES else f'--{option.replace("_", "-")}'
+
+
+def _content(value: object) -> str:
+    """A number of a file that an option names, which may have changed since; empty for what is no file."""
+    try:
+        return f', {zlib.crc32(Path(value).read_bytes())}' if isinstance(value, (str, Path)) else ''
+    except (OSError, ValueError):
+        return ''
 
 
 def open_inputs(recording: Recording, options: EvaluationOptions, on_note: Callable[[str], None]) -> Inputs:

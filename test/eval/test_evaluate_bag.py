@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -163,6 +164,30 @@ def test_kept_predictions_are_scored_again_without_networks(tmp_path: Path, capf
     (out / 'predictions' / 'index.pickle').write_bytes(pickle.dumps(os.system))
     assert run('--predictions', 'use')[0] == 1
     assert 'posix.system is no part of predictions' in capfd.readouterr().err
+
+
+def test_predictions_of_other_pictures_or_masks_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> None:
+    mask = masked(tmp_path)
+    words = ['--out', str(tmp_path / 'out'), *SMALL, '--strides', '1', '--mask', str(mask)]
+    (folder, other), views = (tmp_path / 'one', tmp_path / 'other'), [view(number) for number in range(5)]
+    for path, shown in ((folder, views[:4]), (other, views[1:])):
+        image_folder(path, shown, calibration=pinhole(WIDTH, HEIGHT, 100), baseline_m=0.1, images_right=shown)
+
+    def used(recording: Path, *more: str) -> str:
+        with no_pictures():
+            assert main([str(recording), *words, '--predictions', 'use', *more]) == (1 if recording == other or more else 0)
+        return capfd.readouterr().err
+
+    with no_pictures():
+        assert main([str(folder), *words, '--predictions', 'keep']) == 0
+    shutil.copytree(folder, tmp_path / 'moved')
+    used(tmp_path / 'moved')
+    assert 'were made with another recording: give the same' in used(other)
+    assert 'were made with another --stereo: give the same' in used(folder, '--stereo')
+    cv2.imwrite(str(mask), np.full((HEIGHT, WIDTH), 255, np.uint8))
+    with no_pictures():
+        assert main([str(folder), *words, '--predictions', 'use']) == 1
+    assert 'were made with another --mask: give the same' in capfd.readouterr().err
 
 
 def test_two_runs_do_not_write_one_report(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> None:
