@@ -46,7 +46,7 @@ def evaluate_live(inputs: Inputs, estimator: PoseEstimator, offline: MatcherResu
             raise LightglueTrtError('the node published nothing: its log above says why')
         file.seek(0)
         backend = got.diagnostics.get('backend', 'unknown')
-        node = Predicted('ours live', f'the node over DDS at {pace}: {backend}', True)
+        node = Predicted(f'{offline.name} live', f'the node over DDS at {pace}: {backend}', True)
         depth = None if inputs.depth is None or scene.intrinsics is None else DepthScore(scene.intrinsics)
         result = MethodScore(node, scene, estimator, depth).all_of(as_predictions(all_of(file), scene.timeline))
     result.latency_ms = [value for value in got.latency_ms if np.isfinite(value)]

@@ -16,7 +16,7 @@ from lightglue_trt_ros.utils.errors import ConfigError
 
 from ..predict.scene import MIN_BASELINE_M, MIN_STEP_PER_DEPTH
 from ..score.confidence import AHEAD, BEHIND, LEVEL, MIN_PAIRS, ConfidenceInterval, Difference
-from ..score.metrics import METRICS, Evaluation, MatcherResult
+from ..score.metrics import METRICS, PAIR_METRICS, Evaluation, MatcherResult
 
 UNKNOWN = '\N{EM DASH}'
 INTERVAL = f'{100 * LEVEL:g} % interval'
@@ -36,6 +36,7 @@ GROUPS = {
     'Agreement with the first': AGAINST_FIRST,
     'Live': ('dropped', 'latency_'),
 }
+NEEDED = {'Stereo': '--stereo', 'Depth': '--depth', 'Agreement with the first': '--compare', 'Live': '--live'}  # by group of figures
 
 
 class TableCell(NamedTuple):
@@ -266,7 +267,7 @@ def print_summary(evaluation: Evaluation) -> None:
 
 @dataclass(frozen=True)
 class Requirement:
-    """A metric of the first matcher, and the value that it may reach but not pass to the worse side."""
+    """A metric of the first matcher, or of those that alone have it, and the value that it may reach but not pass to the worse side."""
 
     name: str  # in METRICS
     value: float
@@ -304,7 +305,10 @@ class Requirement:
 
 
 def check(requirements: Sequence[Requirement], evaluation: Evaluation) -> list[str]:
-    """One line for every requirement that the first matcher does not meet; one that could not be measured is not met."""
+    """One line for every requirement that is not met; one that could not be measured is not met.
+
+    It is for the first matcher; one of live figures for the node, and one of agreement for every matcher that is compared.
+    """
     failures = []
     for requirement in requirements:
         name, metric = requirement.name, METRICS[requirement.name]
@@ -313,20 +317,29 @@ def check(requirements: Sequence[Requirement], evaluation: Evaluation) -> list[s
         if not evaluation.matchers:
             failures.append(f'{label} could not be measured: no matcher ran; required {limit}')
             continue
-        first = evaluation.matchers[0]
-        value = first.summary(requirement.stride).get(name)
-        if value is None or math.isnan(value):
-            failures.append(f'{label} could not be measured for {first.name}{_why(requirement, evaluation)}; required {limit}')
-        elif (value < requirement.value) if metric.higher_is_better else (value > requirement.value):
-            relation = 'under' if metric.higher_is_better else 'over'
-            shown = written(name, value, True)
-            if math.isinf(value) or float(shown.split()[0]) == requirement.value:  # rounding would hide the difference
-                shown = f'{value:.9g} {metric.unit}'.rstrip()
-            failures.append(f'{label} of {first.name} is {shown}, {relation} the required {limit}')
+        matchers = evaluation.matchers[:1]
+        if name.startswith((*AGAINST_FIRST, *GROUPS['Live'])):
+            matchers = [each for each in evaluation.matchers if name in each.summary(requirement.stride)] or matchers
+        for matcher in matchers:
+            value = matcher.summary(requirement.stride).get(name)
+            if value is None or math.isnan(value):
+                failures.append(f'{label} could not be measured for {matcher.name}{_why(requirement, evaluation)}; required {limit}')
+            elif (value < requirement.value) if metric.higher_is_better else (value > requirement.value):
+                relation = 'under' if metric.higher_is_better else 'over'
+                shown = written(name, value, True)
+                if math.isinf(value) or float(shown.split()[0]) == requirement.value:  # rounding would hide the difference
+                    shown = f'{value:.9g} {metric.unit}'.rstrip()
+                failures.append(f'{label} of {matcher.name} is {shown}, {relation} the required {limit}')
     return failures
 
 
 def _why(requirement: Requirement, evaluation: Evaluation) -> str:
     if requirement.stride not in evaluation.strides:
         return f': stride {requirement.stride} was not evaluated (evaluated: {", ".join(map(str, evaluation.strides))})'
+    if requirement.stride > 1 and requirement.name not in PAIR_METRICS:
+        return ': only stride 1 has it'
+    names = {name for matcher in evaluation.matchers for name in matcher.summary(requirement.stride)}
+    for group, option in NEEDED.items():
+        if requirement.name.startswith(GROUPS[group]) and not any(name.startswith(GROUPS[group]) for name in names):
+            return f': give {option}'
     return ' (no ground truth, no intrinsics, no pairs, or none with enough motion: see the notes)'

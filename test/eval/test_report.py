@@ -458,6 +458,26 @@ def test_requirements_fail_where_missed_or_not_measured():
     assert 'no matcher ran' in failures('matches=1', of=evaluation(()))[0]
     found.matchers[0].figures['ate_m'] = math.inf
     assert 'is inf m, over' in failures('ate_m=1', over=True)[0]
+    assert failures('depth_points=1', 'stereo_points=1', 'stride2.fps=1') == [
+        'depth_points could not be measured for ours fp16: give --depth; required 1 %',
+        'stereo_points could not be measured for ours fp16: give --stereo; required 1 %',
+        'stride2.fps could not be measured for ours fp16: only stride 1 has it; required 1 1/s']
+
+
+def test_requirements_of_live_and_agreement_hold_for_who_has_them():
+    found = evaluation(('ours fp32', 'ours fp8', 'SIFT'), frames=40)
+
+    def failures(text, over=False):
+        return check([Requirement.parse(text, over=over)], found)
+
+    assert failures('retention=80') == []
+    assert failures('retention=95') == ['retention of ours fp8 is 90.0 %, under the required 95 %']
+    assert failures('dropped=1', over=True) == ['dropped could not be measured for ours fp32: give --live; required 1']
+    live = evaluation(('ours live',), frames=40).matchers[0]
+    live.figures['dropped'] = 2.0
+    found.matchers.append(live)
+    assert failures('dropped=2', over=True) == []
+    assert failures('dropped=1', over=True) == ['dropped of ours live is 2, over the required 1']
 
 
 @pytest.mark.slow
