@@ -20,7 +20,7 @@ from lightglue_trt_ros.datasets.units import JUDGED_IMAGES, median_depth
 from lightglue_trt_ros.utils.errors import BagError, FrameError
 
 from .images.degradation import DEPTH_DEGRADATIONS, degraded_frames, description_of
-from .options import OF_SCORES, OWN_DEPTH_IMAGES, OWN_IMAGES, OWN_RIGHT_IMAGES, EvaluationOptions, variants
+from .options import OF_SCORES, OWN_DEPTH_IMAGES, OWN_IMAGES, OWN_RIGHT_IMAGES, EvaluationOptions
 from .predict.frames import DepthImages, Frames, WallTime, check_registered
 from .predict.methods import Baseline
 from .predict.recorded_scene import named_pair, open_scene, spread, usable_frames
@@ -104,7 +104,7 @@ def open_inputs(recording: Recording, options: EvaluationOptions, on_note: Calla
             on_note(note)
     _log(facts)
     image = facts['height'], facts['width']
-    size = (options.height, options.width) if options.height and options.width else fitting_size(image)
+    size = fitting_size(image) if options.height is None or options.width is None else (options.height, options.width)
     config = MatcherConfig(**options.matcher, image_height=size[0], image_width=size[1])
     mask = None if options.mask is None else load_mask(options.mask)
     if mask is not None:
@@ -116,9 +116,11 @@ def open_inputs(recording: Recording, options: EvaluationOptions, on_note: Calla
     for name in options.degrade:
         on_note(f'every frame is degraded, {name}: {description_of(name)}')
     depth_images = None if depth is None else _depth_images(depth, recording, options, scene, facts, on_note)
-    margin = config.mask_margin * unit_of(image, size)
-    baselines = [Baseline(name, config.max_keypoints, mask, margin) for name in options.baselines]
-    return Inputs(recording, options, scene, facts, variants(config, options.compare), baselines, mask, stereo, depth, depth_images)
+    configs = options.variants(config)
+    first = next(iter(configs.values()))  # which the baselines are compared with
+    margin = first.mask_margin * unit_of(image, (first.image_height, first.image_width))
+    baselines = [Baseline(name, first.max_keypoints, mask, margin) for name in options.baselines]
+    return Inputs(recording, options, scene, facts, configs, baselines, mask, stereo, depth, depth_images)
 
 
 def _log(facts: dict[str, Any]) -> None:

@@ -106,9 +106,9 @@ class EvaluationOptions:
         None, 'also match left to right, with the right images on this topic', single=True, metavar='TOPIC')
     live: bool = option(False, 'also play the bag over DDS into the running node', single=True, action='store_true')
     rate: float = option(1.0, 'pace for --live, as a multiple of the recorded pace; default: %(default)s', single=True,
-                         type=positive)
+                         group='pace', type=positive)
     hz: float | None = option(None, 'frames per second for --live, instead of --rate; 0: what this machine keeps', single=True,
-                              type=number(float, 0))
+                              group='pace', type=number(float, 0))
     sampled_pairs: int = option(30, 'pairs that are timed, and of which up to 20 are matched backwards; default: %(default)s',
                                 single=True, type=number(int, 1), metavar='N')
     predictions: str | None = option(
@@ -132,9 +132,16 @@ class EvaluationOptions:
                          'make_bag --degrade writes a bag that --live can play')
         if (of_depth := DEPTH_DEGRADATIONS.keys() & options.degrade) and not options.depth_topic:
             parser.error(f'--degrade {min(of_depth)} is of depth images: give --depth')
-        if camera_stands(options.degrade) and (options.depth_topic or options.truth or options.truth_topic):
+        moves = options.depth_topic or options.truth or options.truth_topic or options.camera_in_body
+        if camera_stands(options.degrade) and moves:
             parser.error(f'--degrade {",".join(options.degrade)}: the camera stands, so leave out depth images and ground truth, '
                          'which are of a camera that moves')
+        if (options.hz is not None or options.rate != 1) and not options.live:
+            parser.error('--rate and --hz are the pace of --live: give it, or leave them out')
+        if options.truth_kind and not options.truth:
+            parser.error('--truth-kind is the format of a file: name it with --truth')
+        if options.truth_child_frame and options.truth:
+            parser.error('--truth-child-frame is of a topic, and --truth names a file: leave one out')
         if options.depth_scale and not options.depth_topic:
             parser.error('--depth-scale is of depth images: give --depth')
         if options.depth_scale and options.live:
@@ -145,6 +152,18 @@ class EvaluationOptions:
         """The recording at `path`, as `open_recording` opens it with these options. Raises BagError."""
         return open_recording(path, self.image_topic, camera, image_bits=self.image_bits, depth_scale=self.depth_scale)
 
+    def variants(self, config: MatcherConfig) -> dict[str, MatcherConfig]:
+        """`variants` of what --compare names. Raises ConfigError also for an option that each of them replaces."""
+        found, default = variants(config, self.compare), MatcherConfig()
+        given = {**self.matcher, 'engine_dir': default.engine_dir}  # a folder of engine sets has its own
+        given |= {} if self.height is None or self.width is None else {'image_height': self.height, 'image_width': self.width}
+        for name, value in given.items():
+            if value != getattr(default, name) and all(getattr(each, name) != value for each in found.values()):
+                option = f'--{name.removeprefix("image_").replace("_", "-")}'
+                raise ConfigError(f'{option} {value} is replaced by each variant of --compare {",".join(self.compare)}: leave out '
+                                  f'{option}, or compare a variant that keeps it')
+        return found
+
     def for_camera(self, name: str) -> EvaluationOptions:
         """The options of one of several cameras: its name where {camera} stands."""
         given = {option: value for option in OF_CAMERA if (value := getattr(self, option)) is not None}
@@ -154,7 +173,7 @@ class EvaluationOptions:
 
 def add_evaluation_options(parser: argparse._ActionsContainer, *, fleet: bool = False) -> None:
     """Declare every option of EvaluationOptions; for a `fleet` without those of a single recording."""
-    groups = {name: parser.add_mutually_exclusive_group() for name in ('truth', 'depth')}
+    groups = {name: parser.add_mutually_exclusive_group() for name in ('truth', 'depth', *['pace'] * (not fleet))}
     for each in dataclasses.fields(EvaluationOptions):
         meta = each.metadata
         if each.name == 'matcher':
@@ -165,8 +184,16 @@ def add_evaluation_options(parser: argparse._ActionsContainer, *, fleet: bool = 
             holder = groups.get(meta['group'], parser)
             if each.name in OWN_IMAGES:
                 name, text = OWN_IMAGES[each.name]
-                holder.add_argument(name, dest=each.name, action='store_const', const=name, help=text)
+                holder.add_argument(name, dest=each.name, action=_Own, nargs=0, const=name, help=text)
             holder.add_argument(f'--{each.name.replace("_", "-")}', *meta['names'], **meta['argument'])
+
+
+class _Own(argparse.Action):
+    """An option without a value, of a field that also takes a topic: a topic that was given stays."""
+
+    def __call__(self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: object,
+                 option: str | None = None) -> None:
+        setattr(namespace, self.dest, getattr(namespace, self.dest) or self.const)
 
 
 def add_cameras(parser: argparse._ActionsContainer, what: str, *more: str) -> None:
@@ -202,10 +229,13 @@ def variants(config: MatcherConfig, compare: Sequence[str]) -> dict[str, Matcher
     `config` itself, by its model's name, without any and next to a single one. Raises ConfigError for a word that is none of these.
     """
     model = Path(config.weights).name
-    configs = {_name(word, model): _variant(config, word) for word in compare}
-    if len(configs) < len(compare):
+    if len(set(compare)) < len(compare):
         raise ConfigError(f'--compare {",".join(compare)}: each may stand there once')
-    return configs if len(configs) > 1 or config in configs.values() else {model: config} | configs
+    wanted = [(_name(word, model), word, _variant(config, word)) for word in compare]
+    if len(wanted) < 2 and all(each != config for _, _, each in wanted):
+        wanted.insert(0, (model, str(config.weights), config))
+    names = [name for name, _, _ in wanted]
+    return {name if names.count(name) == 1 else word: each for name, word, each in wanted}  # folders may have one name
 
 
 def settings_in_words(config: MatcherConfig, other: MatcherConfig | None = None) -> str:

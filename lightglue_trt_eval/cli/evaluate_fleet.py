@@ -25,7 +25,7 @@ from ..fleet.fleet_page import FAILURES, TOGETHER, together, verdict, worst_firs
 from ..fleet.plan import installation, make_plan
 from ..fleet.result_store import GOES_ON, WAITING, ResultStore, read_pairs, write_pairs
 from ..fleet.run import NOT_YET, FleetRun
-from ..options import EvaluationOptions, add_evaluation_options, variants
+from ..options import EvaluationOptions, add_evaluation_options
 from ..report.summary import written
 
 PAGE = 'fleet.html'
@@ -82,8 +82,9 @@ def _run(args: argparse.Namespace, options: EvaluationOptions, stopped: Callable
     """Evaluate, compare, and write all of it. Raises LightglueTrtError."""
     started = time.monotonic()
     baseline = read_baseline(args.against) if args.against else None
-    size: dict[str, Any] = {'image_height': options.height, 'image_width': options.width} if options.height else {}
-    variants(MatcherConfig(**options.matcher, **size), options.compare)  # refuses what no worker could do
+    size: dict[str, Any] = \
+        {} if options.height is None else {'image_height': options.height, 'image_width': options.width}
+    options.variants(MatcherConfig(**options.matcher, **size))  # refuses what no worker could do
     if args.mask is not None:
         load_mask(args.mask)  # so does one of no use
     here = installation(args.weights, backend='onnxruntime')  # without a GPU: what counts is the workers'

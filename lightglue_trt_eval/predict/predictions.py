@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -76,7 +77,7 @@ class Predictions:
 
     def file(self, name: str, mode: str) -> IO[bytes]:
         """The file of a method's predictions."""
-        return (self.folder / f'{name.encode().hex()}.pickle').open(mode)  # a name may have any letter
+        return (self.folder / f'{sha256(name.encode()).hexdigest()}.pickle').open(mode)  # a name may have any letter
 
     def of(self, method: Predicted) -> Iterator[FramePredictions]:
         """The predictions of a method, frame by frame."""

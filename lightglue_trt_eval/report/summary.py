@@ -36,7 +36,7 @@ GROUPS = {
     'Agreement with the first': AGAINST_FIRST,
     'Live': ('dropped', 'latency_'),
 }
-NEEDED = {'Stereo': '--stereo', 'Depth': '--depth', 'Agreement with the first': '--compare', 'Live': '--live'}  # by group of figures
+NEEDED = {'Stereo': '--stereo', 'Depth': '--depth', 'Agreement with the first': '--compare', 'Live': '--live'}  # by group
 
 
 class TableCell(NamedTuple):
@@ -267,7 +267,7 @@ def print_summary(evaluation: Evaluation) -> None:
 
 @dataclass(frozen=True)
 class Requirement:
-    """A metric of the first matcher, or of those that alone have it, and the value that it may reach but not pass to the worse side."""
+    """A metric of the first matcher, or of those that have it, and the value that it may reach but not pass to the worse side."""
 
     name: str  # in METRICS
     value: float
@@ -323,7 +323,8 @@ def check(requirements: Sequence[Requirement], evaluation: Evaluation) -> list[s
         for matcher in matchers:
             value = matcher.summary(requirement.stride).get(name)
             if value is None or math.isnan(value):
-                failures.append(f'{label} could not be measured for {matcher.name}{_why(requirement, evaluation)}; required {limit}')
+                why = _why(requirement, evaluation)
+                failures.append(f'{label} could not be measured for {matcher.name}{why}; required {limit}')
             elif (value < requirement.value) if metric.higher_is_better else (value > requirement.value):
                 relation = 'under' if metric.higher_is_better else 'over'
                 shown = written(name, value, True)

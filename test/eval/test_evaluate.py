@@ -489,6 +489,9 @@ def test_variants() -> None:
     light = MatcherConfig(weights='models/ours_light')
     assert variants(light, []) == {'ours_light': light}
     assert list(variants(light, ['512'])) == ['ours_light', 'ours_light 512'], 'a single one is compared with what is given'
+    folders = ['weights=/new/ours', 'weights=/old/ours']
+    assert list(variants(config, folders)) == folders, 'of one name'
+    assert list(variants(config, folders[:1])) == ['ours', 'weights=/new/ours']
     assert list(variants(config, ['weights=ours'])) == ['ours']
     found = variants(config, ['fp32', '512'])
     assert list(found) == ['ours fp32', 'ours 512']

@@ -166,6 +166,30 @@ def test_kept_predictions_are_scored_again_without_networks(tmp_path: Path, capf
     assert 'posix.system is no part of predictions' in capfd.readouterr().err
 
 
+@pytest.mark.parametrize(('words', 'told'), [
+    (('--hz', '5'), 'are the pace of --live'), (('--rate', '2'), 'are the pace of --live'),
+    (('--live', '--hz', '5', '--rate', '2'), 'not allowed with'), (('--truth-kind', 'tum'), 'name it with --truth'),
+    (('--truth', 'poses.txt', '--truth-child-frame', 'base'), 'is of a topic, and --truth names a file'),
+    (('--degrade', 'person', '--camera-in-body', 'calib.yaml'), 'the camera stands')])
+def test_options_that_another_would_drop_are_refused(usage_error: Callable[..., str], words: tuple[str, ...], told: str) -> None:
+    assert told in usage_error(main, 'bag', *words)
+
+
+def test_options_replaced_by_each_variant_are_refused(run: Any, tmp_path: Path) -> None:
+    code, text, _ = run(make_bag(tmp_path / 'bag'), '--compare', '16', '32')
+    assert code == 1
+    assert '--max-keypoints 64 is replaced by each variant of --compare 16,32: leave out --max-keypoints, or' in text
+    code, text, report = run(tmp_path / 'bag', '--compare', '32', 'fp32', '--baselines', 'sift')
+    assert code == 0, text
+    assert 'SIFT: SIFT 32, ' in text, 'as many keypoints as the first'
+    assert [matcher['name'] for matcher in report['matchers']] == ['ours 32', 'ours fp32', 'SIFT']
+    code, text, _ = run(tmp_path / 'bag', '--height', '0', '--width', '0')
+    assert code == 1
+    assert 'image_height is 0' in text
+    for words in (('--stereo', '--right-topic', '/r'), ('--right-topic', '/r', '--stereo')):
+        assert 'has no images on /r' in run(tmp_path / 'bag', *words)[1]
+
+
 def test_predictions_of_other_pictures_or_masks_are_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> None:
     mask = masked(tmp_path)
     words = ['--out', str(tmp_path / 'out'), *SMALL, '--strides', '1', '--mask', str(mask)]
