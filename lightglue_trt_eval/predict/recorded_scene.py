@@ -166,10 +166,15 @@ def _poses(options: EvaluationOptions, recording: Recording, timeline: Timeline,
             if missing := int(np.isnan(poses).any(axis=(1, 2)).sum()):
                 on_note(f'{missing} of {len(poses)} frames have no true pose within {options.max_time_difference:g} s '
                         '(--max-time-difference)')
+            known = ~np.isnan(poses[:, 0, 0])
+            if len(poses) > 1 and not (known[1:] & known[:-1]).any():
+                left_out.append('no two consecutive frames have a true pose')
+                on_note(f'{left_out[-1]}: a larger --max-time-difference interpolates a slow ground truth. Left out at stride 1: '
+                        f'{POSES}')
             if (speed := _speed(poses, timeline)) > FASTEST_M_S:
                 on_note(f'the ground truth moves at {speed:.0f} m/s: if that is wrong, its unit is not the metre; divide '
                         'millimetres by 1000')
-            return poses, f'{truth.source}, {len(truth)} poses', truth.as_camera
+            return poses, f'{truth.source}, {len(truth)} pose{"s" * (len(truth) != 1)}', truth.as_camera
         reason, advice = 'no ground truth in the recording', '; --truth-topic or --truth names one'
     except BagError as error:
         if wanted:

@@ -144,8 +144,10 @@ def with_references(frames: Frames, strides: Sequence[int]) -> Iterator[tuple[Sh
                 before[stride] = shown
         yield shown, references
     if resized:
-        frames.on_note(f'the images change their size {len(resized)} times, first {resized[0]}: the sequence starts anew there, '
-                       'and only frames of the size that the intrinsics are for have a geometry')
+        times = 'once' if len(resized) == 1 else f'{len(resized)} times, first'
+        known = '' if frames.scene.intrinsics is None else \
+            ', and only frames of the size that the intrinsics are for have a geometry'
+        frames.on_note(f'the images change their size {times} {resized[0]}: the sequence starts anew there{known}')
     if repeated:
         frames.on_note(f'{repeated} of {len(frames)} frames have the picture of the frame before under a new stamp: record what '
                        'the camera sends, without copies')

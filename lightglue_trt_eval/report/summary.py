@@ -137,9 +137,10 @@ def verdict(evaluation: Evaluation) -> list[str]:
     figures = first.summary()
     sentences = [line for line in (_against(evaluation, rivals), resolved(evaluation), _counts(first), _odometry(first)) if line]
     if 'frame_ms_p50' in figures:
+        timed = len(first.stage_ms.get('frame', []))
         line = (f'A frame takes {written("frame_ms_p50", figures["frame_ms_p50"], True)} '
                 f'(p95 {written("frame_ms_p95", figures.get("frame_ms_p95"), True)}) by itself, over '
-                f'{len(first.stage_ms.get("frame", []))} frames')
+                f'{timed} frame{"s" * (timed != 1)}')
         frames, seconds = evaluation.recording.get('frames'), evaluation.recording.get('duration_s')
         if isinstance(frames, (int, float)) and isinstance(seconds, (int, float)) and frames > 1 and seconds > 0:
             rate = (frames - 1) / seconds

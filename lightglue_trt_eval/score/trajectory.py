@@ -24,6 +24,7 @@ KITTI_SEGMENTS_M = (100.0, 200.0, 300.0, 400.0, 500.0, 600.0, 700.0, 800.0)
 SHORT_SEGMENTS_M = (5.0, 10.0, 20.0, 50.0)  # where not even 100 m were covered
 KITTI_EVERY = 10  # frames between the starts of segments
 TRAJECTORIES = 200  # that are drawn
+ALIGNED = 3  # poses that an ATE needs: a similarity takes any two to their places
 _CHUNK = 100_000  # poses of them that are held at a time
 
 Scale = Literal['truth', 'unit']
@@ -217,9 +218,10 @@ class TwoViewOdometry:
     def result(self, frames: Sequence[int], stamps: ArrayLike, true_poses: ArrayLike | None = None) -> OdometryResult:
         """The trajectory of N frames and its errors: `frames` and `stamps` (N,), `true_poses` (N, 4, 4) with NaN where unknown.
 
-        N is one more than the pairs that were added. With truth: ATE after Sim(3) alignment, RPE per frame (of the trajectory as
-        chained, which a frame's choice of axes leaves alone), and KITTI's drift where the path is long enough for it. In unit
-        scale, translations in metres make no sense: the ATE, whose alignment finds the scale, and the rotations' errors remain.
+        N is one more than the pairs that were added. With truth: ATE after Sim(3) alignment, of three known poses or more; RPE per
+        frame (of the trajectory as chained, which a frame's choice of axes leaves alone); and KITTI's drift where the path is long
+        enough for it. In unit scale, translations in metres make no sense: the ATE, whose alignment finds the scale, and the
+        rotations' errors remain. Where no step of the truth is known, only rotations do.
         """
         poses, numbers, times = np.stack(self._poses), np.asarray(frames, np.int64), np.asarray(stamps, np.float64)
         truth = None if true_poses is None else np.asarray(true_poses, np.float64)
@@ -227,9 +229,12 @@ class TwoViewOdometry:
         if truth is None or alignment is None:
             return OdometryResult(numbers, times, poses, None, self.scale)
         aligned = alignment.apply(poses)
-        figures: dict[str, float | None] = {'ate_m': ate(aligned, truth)}
-        metric = self.scale == 'truth'
-        if (steps := rpe(poses, truth)) is not None:
+        steps = rpe(poses, truth)
+        metric = self.scale == 'truth' and steps is not None  # else no step has its true length
+        figures: dict[str, float | None] = {}
+        if known_poses(truth).sum() >= ALIGNED and (metric or self.scale == 'unit'):
+            figures['ate_m'] = ate(aligned, truth)
+        if steps is not None:
             figures |= {'rpe_m': steps[0] if metric else None, 'rpe_deg': steps[1]}
         if (drift := kitti_drift(poses, truth)) is not None:
             figures |= {'drift_percent': drift.translation_percent if metric else None,

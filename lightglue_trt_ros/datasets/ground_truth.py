@@ -104,7 +104,9 @@ def poses_at(trajectory: Trajectory, stamps_ns: ArrayLike, max_difference_s: flo
         if between.any():  # older SciPy knows no empty rotations
             result[between] = interpolated(known.poses[first[between]], known.poses[second[between]], share)
     if np.isnan(result[:, 0, 0]).all():
-        raise BagError(f'the ground truth does not overlap with the images: {trajectory.source or "it"} covers '
+        apart = not len(known) or known.stamps_ns[0] > stamps.max() + limit or known.stamps_ns[-1] < stamps.min() - limit
+        why = 'does not overlap with the images' if apart else f'is {gap.min() * 1e-9:.3g} s or more away from each image'
+        raise BagError(f'the ground truth {why}: {trajectory.source or "it"} covers '
                        f'{_range(known.stamps_ns)}, the images {_range(stamps)}, and {max_difference_s:g} s between them are '
                        'allowed (--max-time-difference): both need one clock')
     return result

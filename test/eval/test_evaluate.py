@@ -524,4 +524,4 @@ def test_what_cannot_be_had_is_said_and_not_faked(tmp_path: Path, monkeypatch: p
     assert not kept.interrupted
     assert notes == ['ours fp16: only a null one', 'ours fp8 is unavailable: no FP8 here']
     with pytest.raises(EngineError, match='no FP8 here'):
-        predict(variants(MatcherConfig(), ['fp8']), [], frames, (1,), Predictions(tmp_path))
+        predict(variants(MatcherConfig(precision='fp8'), []), [], frames, (1,), Predictions(tmp_path))

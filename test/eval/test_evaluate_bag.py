@@ -48,6 +48,7 @@ from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_storage import rosbags_modules
 from lightglue_trt_ros.datasets.bag_writer import write_bag
+from lightglue_trt_ros.datasets.poses import Trajectory
 from lightglue_trt_ros.datasets.sequence import IMAGE
 from lightglue_trt_ros.utils.errors import LightglueTrtError
 from lightglue_trt_ros.utils.files import own_output_folder
@@ -357,6 +358,19 @@ def test_without_intrinsics_only_statistics_remain(run: Any, tmp_path: Path) -> 
     assert '640x96' in text
 
 
+def test_slow_truth_is_named_and_interpolated_on_request(run: Any, tmp_path: Path) -> None:
+    path = path_of(8)
+    bag = make_bag(tmp_path / 'bag', truth=Trajectory(path.stamps_ns[::2], path.poses[::2]))
+    code, text, report = run(bag, '--strides', '1', '--max-time-difference', '0.001')
+    assert code == 0, text
+    assert 'note: no two consecutive frames have a true pose: a larger --max-time-difference interpolates' in text
+    assert report['recording']['left_out'] == ['no two consecutive frames have a true pose']
+    assert 'ate_m' not in report['matchers'][0]['summary']['1']
+    report = run(bag, '--strides', '1', '--max-time-difference', '0.2')[2]
+    assert report['recording']['left_out'] == []
+    assert 'ate_m' in report['matchers'][0]['summary']['1']
+
+
 def test_truth_that_does_not_overlap_prints_both_ranges(run: Any, tmp_path: Path) -> None:
     late = path_of(8, START + 500 * 10**9)
     code, text, report = run(make_bag(tmp_path / 'bag', truth=late))
@@ -401,7 +415,7 @@ def test_change_of_resolution_is_noted(run: Any, tmp_path: Path) -> None:
     code, text, report = run(make_bag(tmp_path / 'bag', sizes={5: (48, 64), 6: (48, 64), 7: (48, 64)}))
     assert code == 0, text
     assert report['matchers'][0]['pairs']['1']['frame'] == [1, 2, 3, 4, 6, 7]
-    assert ['first to 64x48 with frame 5' in note for note in report['notes']] == [True]
+    assert ['change their size once to 64x48 with frame 5' in note for note in report['notes']] == [True]
 
 
 @pytest.mark.parametrize('count', [0, 1])

@@ -44,6 +44,18 @@ def test_true_motions_give_the_true_path():
     np.testing.assert_allclose(result(chained(true)).poses, np.linalg.inv(true[0]) @ true, atol=1e-9)
 
 
+@pytest.mark.parametrize(('known', 'figures'), [
+    (slice(0, 1), set()), (slice(0, 2), {'rpe_m', 'rpe_deg'}), (slice(0, 3), {'ate_m', 'rpe_m', 'rpe_deg'}),
+    (slice(0, 40, 3), {'drift_deg_per_m'})])
+def test_few_or_scattered_true_poses_give_no_error_in_metres(known, figures):
+    true = walk(40)
+    odometry = chained(true, unknown=range(39) if len(range(40)[known]) > 3 else ())
+    partly = np.full_like(true, np.nan)
+    partly[known] = true[known]
+    found = result(odometry, partly)
+    assert set(found.figures) == figures
+
+
 def test_a_reversed_direction_is_seen():
     true = walk(40)
     odometry = TwoViewOdometry('truth')
