@@ -21,7 +21,7 @@ from lightglue_trt_ros.core.timing import PERCENTILES
 from lightglue_trt_ros.core.types import UInt8
 from lightglue_trt_ros.datasets.bag import gray_images
 from lightglue_trt_ros.engines.selection import open_backend
-from lightglue_trt_ros.utils.arguments import add_image_bits, add_settings, number, positive, settings_of
+from lightglue_trt_ros.utils.arguments import add_image_bits, add_settings, check_owned, number, positive, settings_of
 from lightglue_trt_ros.utils.commands import command, log
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.files import write_output
@@ -73,6 +73,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         help='for cameras: each measures both ways, default: %(default)s')
     parser.add_argument('--json', type=Path, help='also write the figures to this file')
     args = parser.parse_args(argv)
+    check_owned(parser, args, ['recording'], 'image_topic', 'image_bits')
     if elsewhere := set(args.parts).intersection(OF_A_CHECKOUT):
         parser.error(f'{min(elsewhere)} is measured in a checkout of the repository: python -m benchmarks {min(elsewhere)}')
     if unknown := set(args.parts).difference(PARTS):

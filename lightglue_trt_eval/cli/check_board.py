@@ -16,7 +16,7 @@ from lightglue_trt_ros.core.geometry import resize_gray
 from lightglue_trt_ros.core.types import UInt8
 from lightglue_trt_ros.datasets.bag import gray_images
 from lightglue_trt_ros.engines.gpu_info import probe
-from lightglue_trt_ros.utils.arguments import add_image_bits, add_settings, number, settings_of
+from lightglue_trt_ros.utils.arguments import add_image_bits, add_settings, check_owned, number, settings_of
 from lightglue_trt_ros.utils.commands import command, log
 from lightglue_trt_ros.utils.errors import EngineError, LightglueTrtError
 from lightglue_trt_ros.utils.files import make_output_folder, write_output
@@ -99,6 +99,7 @@ def _parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument('--out', type=Path, default=Path('board'), help='folder of board.html, board.json and board.md; '
                         'default: %(default)s')
     args = parser.parse_args(argv)
+    check_owned(parser, args, ['recording'], 'image_topic', 'image_bits')
     try:
         args.shapes = [_shape(text) for text in args.shapes.split(',')]
     except ValueError:

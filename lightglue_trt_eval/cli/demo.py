@@ -14,7 +14,7 @@ from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.poses import Trajectory
-from lightglue_trt_ros.utils.arguments import add_image_bits, add_settings, positive
+from lightglue_trt_ros.utils.arguments import add_image_bits, add_settings, check_owned, positive
 from lightglue_trt_ros.utils.commands import INTERRUPTED, command, log
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.files import own_output_folder
@@ -64,6 +64,9 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     add_settings(parser, MatcherConfig, 'weights')
     parser.add_argument('--hz', type=positive, default=0.0, help='frames per second, default: what this machine keeps')
     args = parser.parse_args(argv)
+    check_owned(parser, args, ['sequence'], 'image_topic', 'image_bits')
+    if args.sequence and args.frames != parser.get_default('frames'):
+        parser.error('--frames is of the rendered flight: leave out --sequence or --frames')
     if find_spec('rclpy') is None:
         parser.error('the demo runs the node, which needs ROS 2: source its setup.bash')
     return args

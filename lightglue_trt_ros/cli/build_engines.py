@@ -24,7 +24,7 @@ from ..engines.manifest import Artifact, engine_dir_of
 from ..engines.parity import FRAMES, RENDERED, rendered_frames
 from ..engines.tensorrt_api import BuildOptions, open_tensorrt
 from ..networks.models import load_model
-from ..utils.arguments import add_image_bits, add_settings, number
+from ..utils.arguments import add_image_bits, add_settings, check_owned, number
 from ..utils.commands import command, log
 from ..utils.console import print_table
 from ..utils.errors import BagError, ConfigError, EngineError
@@ -91,6 +91,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
                         'of this package, or TensorRT; auto: the kernel in fp16 from compute capability 8.0 on')
     parser.add_argument('--force', action='store_true', help='build although an equal engine set is there')
     args = parser.parse_args(argv)
+    check_owned(parser, args, ['frames', 'calibration'], 'image_topic', 'image_bits')
     if args.calibration and (args.precision not in ('auto', 'fp8') or args.matcher_onnx):
         parser.error('--calibration is for --precision fp8 or auto, without --matcher-onnx')
     return args

@@ -24,6 +24,8 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument('--force', action='store_true', help='fetch again what is in the cache')
     parser.add_argument('--cache-dir', type=Path, help=f'cache directory (default: ${CACHE_VARIABLE}, else {cache_dir()})')
     args = parser.parse_args(argv)
+    if args.force and not args.models:
+        parser.error('--force fetches a model again: name the model')
     cache = args.cache_dir.expanduser().absolute() if args.cache_dir else None
     if unknown := [name for name in args.models if name not in NAMES]:
         raise WeightsError(f'there is no model {unknown[0]!r}: use {", ".join(NAMES)}')

@@ -93,6 +93,16 @@ def some_of(names: Collection[str]) -> Callable[[str], tuple[str, ...]]:
     return parse
 
 
+def check_owned(parser: argparse.ArgumentParser, args: argparse.Namespace, owners: Sequence[str], *names: str) -> None:
+    """End the command with a usage error where one of the options `names` is given without any of `owners`, whose it is."""
+    if any(getattr(args, owner) for owner in owners):
+        return
+    for name in names:
+        if getattr(args, name) != parser.get_default(name):
+            options = ' or '.join(f'--{owner.replace("_", "-")}' for owner in owners)
+            parser.error(f'--{name.replace("_", "-")} is of {options}: give {options}, or leave it out')
+
+
 def one_word_each(words: Sequence[str], greedy: Mapping[str, Callable[[str], bool]]) -> list[str]:
     """The command line with `--compare a b` as `--compare=a --compare=b`: no option takes more than its own words.
 

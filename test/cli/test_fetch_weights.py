@@ -169,6 +169,10 @@ def test_what_is_shipped_needs_no_fetching(weights_cache, capsys):
     assert not weights_cache.exists()
 
 
+def test_force_without_a_model_is_refused(usage_error):
+    assert '--force fetches a model again: name the model' in usage_error(main, '--force')
+
+
 def test_an_unknown_name_is_an_error_without_a_traceback(capsys):
     assert main(['superglue']) == 1
     assert "there is no model 'superglue': use ours, ours_light, magicleap" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lightglue_trt_eval.cli import check_board
+from lightglue_trt_eval.cli import benchmark, check_board, demo
 from lightglue_trt_eval.report.board_page import board_page, board_text, notes, verdict
 from lightglue_trt_eval.times import sensors
 from lightglue_trt_eval.times.board_check import ShapeCheck, check_node, levels
@@ -97,6 +97,18 @@ def test_engines_that_do_not_build_are_named_with_the_reason_once(tmp_path: Path
 @pytest.mark.parametrize('given', ['480', '480x640', 'x:1', '480x640:1024,'])
 def test_refuses_shapes_that_are_none(given: str, usage_error: Callable[..., str]) -> None:
     assert 'HEIGHTxWIDTH:KEYPOINTS' in usage_error(check_board.main, '--shapes', given)
+
+
+@pytest.mark.parametrize(('main', 'owner'), [(benchmark.main, '--recording'), (check_board.main, '--recording'),
+                                             (demo.main, '--sequence'), (build_engines.main, '--frames or --calibration')])
+def test_options_of_a_recording_are_refused_without_one(main: Callable[[list[str]], int], owner: str,
+                                                        usage_error: Callable[..., str]) -> None:
+    for words in (('--image-topic', '/x'), ('--image-bits', '12')):
+        assert f'{words[0]} is of {owner}: give {owner}, or leave it out' in usage_error(main, *words)
+
+
+def test_demo_of_a_recording_refuses_frames_of_a_flight(usage_error: Callable[..., str]) -> None:
+    assert '--frames is of the rendered flight' in usage_error(demo.main, '--sequence', 'bag', '--frames', '5')
 
 
 def test_node_that_does_not_run_is_named_with_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
