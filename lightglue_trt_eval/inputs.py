@@ -124,7 +124,8 @@ def open_inputs(recording: Recording, options: EvaluationOptions, on_note: Calla
 
 
 def _log(facts: dict[str, Any]) -> None:
-    logger.info(f"images: {facts['topic']}, {facts['frames']} frames of {facts['width']}x{facts['height']}")
+    part = f", the first of {facts['recorded_frames']}" if 'recorded_frames' in facts else ''
+    logger.info(f"images: {facts['topic']}, {facts['frames']} frames of {facts['width']}x{facts['height']}{part}")
     if facts['truth']:
         logger.info(f"ground truth: {facts['truth']}")
     if facts['camera']:

@@ -35,6 +35,10 @@ def evaluate_live(inputs: Inputs, estimator: PoseEstimator, offline: MatcherResu
     recording, options, scene, config = inputs.recording, inputs.options, inputs.scene, next(iter(inputs.configs.values()))
     hz = HEADROOM * offline.summary().get('fps', 0.0) if options.hz == 0 else options.hz
     pace = f'{hz:.3g} frames per second' if hz else f'{options.rate:g} times the recorded pace'
+    if inputs.stereo is not None:
+        on_note('live: the node gets no right images, and has no stereo figures')
+    if options.camera is not None:
+        on_note(f'live: the node has the recorded calibration; {options.camera} counts where its matches are scored')
     logger.info(f'playing {recording.path} into the node at {pace}')
     settings = dataclasses.replace(config, max_gap_s=scene.timeline.max_gap_s)
     with tempfile.TemporaryFile() as file:  # a long recording must not fill the memory

@@ -189,6 +189,7 @@ class RecordingKeys:
     path: str = entry('Of the recording, as it was given (a fleet: where it came from).')
     topic: str = entry('Of the images.')
     frames: int = entry('Frames of the recording that can be evaluated.')
+    recorded_frames: int = entry('All frames of the recording; only where --max-frames leaves some out.', optional=True)
     duration_s: float = entry('From the first to the last of them, seconds.')
     width: int = entry('Of an image, pixels.')
     height: int = entry('Of an image, pixels.')

@@ -16,9 +16,18 @@ pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
 from rclpy.node import Node
 from sensor_msgs.msg import Image, PointCloud2
-from support.evaluated_bags import HEIGHT, PERIOD, SMALL, START, WIDTH, launch, make_bag, masked, view
+from support.evaluated_bags import HEIGHT, PERIOD, SMALL, START, WIDTH, launch, make_bag, masked, no_pictures, view
+from support.image_recordings import image_folder, pinhole
 from support.ros_helpers import spun
+from support.schemas import violations
 from support.transport_bags import bag, packed
+
+from lightglue_trt_eval import replay
+from lightglue_trt_eval.cli.evaluate_bag import main
+from lightglue_trt_eval.predict import methods
+from lightglue_trt_eval.times.null_backend import NullBackend
+from lightglue_trt_ros.engines.selection import Opened
+from lightglue_trt_ros.utils.errors import LightglueTrtError
 
 
 def live(tmp_path: Path, count: int, *arguments: str) -> tuple[dict[str, Any], str]:
@@ -64,6 +73,24 @@ def test_live_and_offline_agree_frame_by_frame(tmp_path: Path, stack: ExitStack)
     assert pairs_of(online) == pairs_of(offline), 'the same frames, the same matches, the same scores'
     assert any('12 frames sent, 11 clouds received, 0 frames dropped' in note for note in report['notes'])
     assert heard == [], 'a robot that runs meanwhile sees nothing of it'
+
+
+def test_what_the_node_does_not_get_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*arguments: object, **more: object) -> None:
+        raise LightglueTrtError('no node')
+
+    monkeypatch.setattr(replay, 'replay', fails)
+    monkeypatch.setattr(methods, 'open_backend', lambda config: Opened(NullBackend(config.engine_spec('fp32')), 'null', ''))
+    views = [view(number) for number in range(3)]
+    folder = image_folder(tmp_path / 'in', views, calibration=pinhole(WIDTH, HEIGHT, 100), baseline_m=0.1, images_right=views)
+    with no_pictures():
+        assert main([str(folder), '--out', str(tmp_path / 'out'), *SMALL, '--live', '--stereo', '--max-frames', '2', '--camera',
+                     str(folder / 'calib.yaml')]) == 1
+    report = json.loads((tmp_path / 'out' / 'report.json').read_text())
+    assert report['recording']['recorded_frames'] == 3
+    assert 'live: the node gets no right images, and has no stereo figures' in report['notes']
+    assert f'live: the node has the recorded calibration; {folder}/calib.yaml counts where' in ' '.join(report['notes'])
+    assert violations('report', report) == []
 
 
 def test_drops_are_drops_and_no_loss_of_quality(tmp_path: Path) -> None:
