@@ -149,7 +149,9 @@ def _wait_until_active(reception: Reception, matcher: subprocess.Popen[bytes], s
     while reception.diagnostics.get('backend', 'none') == 'none' and not stopped():
         if error := reception.diagnostics.get('last error'):
             raise LightglueTrtError(f'the node is not active: {error}')
-        if matcher.poll() is not None or time.monotonic() > deadline:
+        if matcher.poll() is not None:
+            raise LightglueTrtError(f'the node ended with exit code {matcher.poll()} before it was active: its log above says why')
+        if time.monotonic() > deadline:
             raise LightglueTrtError(f'the node is not active after {START_S:.0f} s: its log above says why')
         time.sleep(0.05)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import re
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,8 @@ from lightglue_trt_ros.utils.errors import BagError
 
 from ..images.degradation import DEGRADATIONS, camera_stands, degraded_frames, description_of, in_lines
 
+TOPIC = re.compile(r'(/|\b)[A-Za-z_]\w*(/[A-Za-z_]\w*)*', re.ASCII)
+
 
 @command('make_bag', interrupted='interrupted; nothing was written')
 def main(argv: list[str] | None = None) -> int:
@@ -37,8 +40,12 @@ def main(argv: list[str] | None = None) -> int:
     args = parser.parse_args(argv)
     if args.degrade and args.stereo:
         parser.error('--degrade is of one camera: leave out --stereo')
+    if args.out.resolve() == args.folder.resolve():
+        parser.error(f'{args.out} is the recording itself: name another directory to write')
     recording = open_recording(args.folder, args.image_topic, image_bits=args.image_bits, depth_scale=args.depth_scale)
     folder = recording if isinstance(recording, FolderRecording) else None
+    if folder is not None and args.image_topic and not TOPIC.fullmatch(args.image_topic):
+        parser.error(f'--image-topic {args.image_topic!r} cannot be the name of a ROS topic: give one such as {IMAGE_TOPIC}')
     if folder is None and not args.degrade:
         raise BagError(f'{args.folder} is a bag already: make_bag reads image folders, and bags only with --degrade')
     right = folder.right if folder is not None and args.stereo else None

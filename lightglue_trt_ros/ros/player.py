@@ -19,6 +19,7 @@ from typing import Any, TextIO
 
 import numpy as np
 from rclpy.duration import Duration
+from rclpy.exceptions import InvalidTopicNameException
 from rclpy.node import Node
 from rclpy.publisher import Publisher
 from rclpy.qos import QoSProfile, ReliabilityPolicy
@@ -283,6 +284,9 @@ def play(argv: list[str] | None, ending: Ending) -> None:
         raise
     except OSError as error:
         raise BagError(str(error)) from error
+    except InvalidTopicNameException as error:
+        why = ' '.join(map(str.strip, str(error).splitlines()[:2]))  # the third line points at the letter
+        raise BagError(f'{why}; --topic names another one') from None
 
 
 def _play(args: argparse.Namespace, stop: threading.Event) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -354,6 +355,14 @@ def test_real_sequences(tmp_path: Path, shared_data: Path, name: str) -> None:
     assert recorded is not None
     assert np.abs(recorded.poses - truth.poses).max() < 1e-9
     assert np.array_equal(recorded.stamps_ns, truth.stamps_ns)
+
+
+def test_make_bag_refuses_its_own_recording_and_topics_of_no_ros(tmp_path: Path, usage_error: Callable[..., str]) -> None:
+    folder, bag = make_folder(tmp_path / 'seq'), tmp_path / 'bag'
+    assert make_bag([str(folder), str(bag)]) == 0
+    assert 'is the recording itself' in usage_error(make_bag, bag, f'{bag}/', '--degrade', 'dim', '--force')
+    for topic in ('/a b/image', '/1/image'):
+        assert f'{topic!r} cannot be the name of a ROS topic' in usage_error(make_bag, folder, tmp_path, '--image-topic', topic)
 
 
 def test_make_bag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

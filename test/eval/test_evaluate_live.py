@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
+import subprocess
+import sys
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -91,6 +93,13 @@ def test_what_the_node_does_not_get_is_noted(tmp_path: Path, monkeypatch: pytest
     assert 'live: the node gets no right images, and has no stereo figures' in report['notes']
     assert f'live: the node has the recorded calibration; {folder}/calib.yaml counts where' in ' '.join(report['notes'])
     assert violations('report', report) == []
+
+
+def test_node_that_ends_is_not_told_to_be_slow() -> None:
+    ended = subprocess.Popen([sys.executable, '-c', 'raise SystemExit(3)'])
+    ended.wait()
+    with pytest.raises(LightglueTrtError, match='the node ended with exit code 3 before it was active'):
+        replay._wait_until_active(replay.Reception(), ended, lambda: False)
 
 
 def test_drops_are_drops_and_no_loss_of_quality(tmp_path: Path) -> None:

@@ -299,6 +299,8 @@ def test_errors(tmp_path: Path, capfd: pytest.CaptureFixture[str], usage_error: 
     out, err = capfd.readouterr()
     assert 'published 2 frames' in out  # what is there is played
     assert 'ends after 2 of the 3 messages' in err
+    assert main([str(tmp_path / 'bag'), '--topic', '/a b/image']) == 1
+    assert "'/a b/image'; --topic names another one\n" in capfd.readouterr().err
     for arguments in (['--rate', '0'], ['--rate', 'nan'], ['--hz', '-1'], ['--hz', '1', '--rate', '1'], ['--start-delay', '-1'],
                       ['--wait-for-subscribers', '-1'], ['--compressed', 'gif']):
         usage_error(main, tmp_path / 'bag', *arguments)
