@@ -33,6 +33,7 @@ from ..times.provenance import provenance
 from ..times.stages import device_times, measure_caching, measure_stages, profile, shares
 
 PARTS = ('stages', 'caching', 'node', 'cameras', 'device', 'profile')  # the first three where none is named
+OF_PARTS = {'stages': ('skip', 'hz'), 'node': ('node_frames', 'node_hz'), 'cameras': ('cameras', 'camera_hz', 'seconds', 'rounds')}
 OF_A_CHECKOUT = ('homographies', 'turns', 'depth', 'zero', 'layers', 'peers', 'scores', 'odometry', 'covariances', 'standing',
                  'structure', 'sweep', 'unchanged')
 
@@ -78,6 +79,10 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         parser.error(f'{min(elsewhere)} is measured in a checkout of the repository: python -m benchmarks {min(elsewhere)}')
     if unknown := set(args.parts).difference(PARTS):
         parser.error(f'no part is called {unknown.pop()}: there are {", ".join(PARTS)}')
+    for part in OF_PARTS.keys() - (args.parts or PARTS[:3]):
+        for name in OF_PARTS[part]:
+            if getattr(args, name) != parser.get_default(name):
+                parser.error(f'--{name.replace("_", "-")} is of {part}, which is not asked for: name the part, or leave it out')
     return args
 
 

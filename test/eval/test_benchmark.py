@@ -81,5 +81,10 @@ def test_a_recording_that_is_not_there_is_told_in_a_line(tmp_path, capsys):
     assert told.count('\n') == 1
 
 
+def test_options_of_a_part_that_does_not_run_are_refused(usage_error):
+    for words in (('stages', '--node-frames', '50'), ('--cameras', '9'), ('node', '--hz', '5')):
+        assert f'{words[-2]} is of ' in usage_error(main, *words)
+
+
 def test_a_part_of_a_checkout_says_where_it_is_measured(usage_error):
     assert 'python -m benchmarks sweep' in usage_error(main, 'sweep')
