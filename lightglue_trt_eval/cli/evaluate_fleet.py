@@ -30,6 +30,7 @@ from ..report.summary import written
 
 PAGE = 'fleet.html'
 SHOWN = 20  # rows on the terminal
+MISSING = 5  # names there
 FIGURES = {'pose_auc@10': 'AUC@10, %', 'inlier_ratio': 'inliers, %', 'matches': 'matches', 'depth_error_p50': 'error of z, %'}
 
 
@@ -128,6 +129,9 @@ def _print(out: Path, report: FleetReport) -> None:
         print(line)
     for line in report.comparison.causes if report.comparison else ():
         print(f'changed: {line}')
+    if report.comparison is not None and (missing := report.comparison.missing):
+        print(f'evaluated before, not asked for now: {len(missing)}, {", ".join(missing[:MISSING])}'
+              + f' and {len(missing) - MISSING} more' * (len(missing) > MISSING))
     log.info(f'see {out / PAGE}; {report.seconds:.1f} s')
 
 

@@ -135,6 +135,10 @@ def test_a_second_run_does_only_what_is_new(run: Run, runs: Path, out: Path, tmp
     assert {each['verdict'] for changes in against['recordings'].values() for each in changes} == {'the same'}
     assert against['added'] == ['west']
     assert against['causes'] == []
+    code, text, found = run(out, runs, '--against', out / 'fleet.json')
+    assert code == 0, text
+    assert found['against']['missing'] == ['west']
+    assert 'evaluated before, not asked for now: 1, west\n' in text
 
 
 def test_results_of_an_earlier_version_are_named_once(run: Run, runs: Path, tmp_path: Path) -> None:
