@@ -10,6 +10,8 @@ import numpy as np
 
 from .poses import poses_from
 
+Values = Mapping[str, Any]  # of a file, by key
+Cameras = dict[int, dict[str, Any]]  # with Kalibr's keys, by number
 _BASALT = {'pinhole': 'none', 'kb4': 'equidistant', 'pinhole-radtan8': 'rational_polynomial'}
 _OPENCV_PAIRS = (('K{}', 'D{}'), ('M{}', 'D{}'), ('cameraMatrix{}', 'distCoeffs{}'), ('camera_matrix_{}', 'dist_coeffs_{}'),
                  ('mtx{}', 'dist{}'))
@@ -22,23 +24,18 @@ _VIKIT = {'pinhole': 'radtan', 'pinholeradialtangential': 'radtan', 'equidistant
 _OKVIS = {'radialtangential': 'radtan', 'radialtangential8': 'rational_polynomial'}
 
 
-def as_chain(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def as_chain(values: Values) -> Values:
     """Cameras cam0, cam1 ... with Kalibr's keys; `values` themselves where no tool is known that writes such."""
     try:
         values = _of_nerf(_of_frames(_flat(_of_parameters(values))))
-        key = next((key for key in _TOOLS if values.get(key)), None)
-        whole = next((tool for keys, tool in _WHOLE if keys <= values.keys()), _of_opencv)
-        if values and all(isinstance(value, dict) and 'projection_type' in value for value in values.values()):
-            whole = _opensfm
-        elif values and all(isinstance(value, dict) and 'cam_K' in value.get('param', {}) for value in values.values()):
-            whole = _opencalib
-        cameras = _TOOLS[key](values[key]) if key is not None else _vikit_rig(values) or _matlab_pair(values) or whole(values)
+        read = next((read for recognises, read in _TOOLS if recognises(values)), None)
+        cameras = {} if read is None else read(values)
         return {f'cam{number}': camera for number, camera in cameras.items()} or values
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return values  # another tool's file
 
 
-def _of_matlab(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+def _of_matlab(values: Values) -> Cameras:
     """What toStruct gives of cameraParameters: rows before columns, pixels from (1, 1), and the older matrix is transposed."""
     k = np.array(values['K'] if 'K' in values else np.transpose(values['IntrinsicMatrix']), np.float64)
     (height, width), (k1, k2, *k3) = values['ImageSize'], values['RadialDistortion']
@@ -46,13 +43,12 @@ def _of_matlab(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
                 'distortion_model': 'radtan', 'distortion_coeffs': [k1, k2, *values['TangentialDistortion'], *k3]}}
 
 
-def _matlab_pair(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+def _matlab_pair(values: Values) -> Cameras:
     """What toStruct gives of stereoParameters, without the pose, whose rotation is transposed in some versions."""
-    names = [f'CameraParameters{number}' for number in (1, 2)]
-    return {number: _of_matlab(values[name])[0] for number, name in enumerate(names)} if set(names) <= values.keys() else {}
+    return {number: _of_matlab(values[f'CameraParameters{number + 1}'])[0] for number in range(2)}
 
 
-def _flat(values: Mapping[str, Any], depth: int = 2) -> Mapping[str, Any]:
+def _flat(values: Values, depth: int = 2) -> Values:
     """With the names inside `intrinsics: {fx: ...}` or `camera_matrix: {fx: ...}` next to the others, also of cameras inside."""
     found: dict[str, Any] = {}
     for name, value in values.items():
@@ -67,14 +63,14 @@ def _flat(values: Mapping[str, Any], depth: int = 2) -> Mapping[str, Any]:
     return found
 
 
-def _of_parameters(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _of_parameters(values: Values) -> Values:
     """Of a parameter file of one ROS 2 node, its parameters; `values` themselves of others."""
     inner = next(iter(values.values())) if len(values) == 1 else None
     parameters = inner.get('ros__parameters') if isinstance(inner, dict) else None
     return parameters if isinstance(parameters, dict) else values
 
 
-def _of_frames(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _of_frames(values: Values) -> Values:
     """Of a transforms.json whose frames have intrinsics, these, as cam0 ... where they differ; `values` themselves of others."""
     frames = [frame for frame in values.get('frames') or [] if 'fl_x' in frame]
     if 'fl_x' in values or not frames:
@@ -85,7 +81,7 @@ def _of_frames(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return different[0] if len(different) == 1 else {f'cam{number}': each for number, each in enumerate(different)}
 
 
-def _of_nerf(values: Mapping[str, Any]) -> Mapping[str, Any]:
+def _of_nerf(values: Values) -> Values:
     """Of nerfstudio's and instant-ngp's cameras, fl_x ..., OpenCV's fx ...: they count pixels from the corner of the first one.
 
     Those inside cam0 ... too; `values` themselves of others.
@@ -99,28 +95,36 @@ def _of_nerf(values: Mapping[str, Any]) -> Mapping[str, Any]:
     return {**rest, **focal, **middle, **({'camera_model': 'OPENCV_FISHEYE'} if values.get('is_fisheye') else {})}
 
 
-def _of_opencv(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+def _opencv_keys(values: Values) -> list[tuple[str, str]]:
+    """The keys of matrix and coefficients, of the first camera and of the second; empty where there are no such."""
+    pairs = ([(matrix.format(number), lens.format(number)) for number in (1, 2)] for matrix, lens in _OPENCV_PAIRS)
+    return next((pair for pair in pairs if all(key in values for keys in pair for key in keys)), [])
+
+
+def _opencv_pair(values: Values) -> Cameras:
     """The pair of cv2.stereoCalibrate: two matrices, two lists of coefficients, and R and T, right from left."""
-    for names in _OPENCV_PAIRS:
-        keys = [[name.format(number) for name in names] for number in (1, 2)]
-        if all(key in values for pair in keys for key in pair):
-            own = {*keys[0], *keys[1], *_RECTIFYING}
-            common = {key: value for key, value in values.items() if key not in own}
-            if isinstance(values.get('size'), list):
-                common['image_size'] = values['size']
-            left, right = ({**common, 'camera_matrix': values[k], 'dist_coeffs': values[d]} for k, d in keys)
-            if 'R' in values and 'T' in values:
-                rotation, translation = (np.asarray(each['data'] if isinstance(each, dict) else each, np.float64).ravel().tolist()
-                                         for each in (values['R'], values['T']))
-                right['T_cn_cnm1'] = [each for row in range(3) for each in (*rotation[3 * row:3 * row + 3], translation[row])]
-            return {0: left, 1: right}
-    return {}
+    pair = _opencv_keys(values)
+    common = {key: value for key, value in values.items() if key not in {*pair[0], *pair[1], *_RECTIFYING}}
+    if isinstance(values.get('size'), list):
+        common['image_size'] = values['size']
+    left, right = ({**common, 'camera_matrix': values[k], 'dist_coeffs': values[d]} for k, d in pair)
+    if 'R' in values and 'T' in values:
+        rotation, translation = (np.asarray(each['data'] if isinstance(each, dict) else each, np.float64).ravel().tolist()
+                                 for each in (values['R'], values['T']))
+        right['T_cn_cnm1'] = [each for row in range(3) for each in (*rotation[3 * row:3 * row + 3], translation[row])]
+    return {0: left, 1: right}
 
 
-def _maplab(entries: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+def _maplab_rig(values: Values) -> Cameras:
+    """All cameras of its sensors."""
+    return _maplab({'cameras': [camera for sensor in values['sensors'] if sensor.get('sensor_type') == 'NCAMERA'
+                                for camera in sensor['cameras']]})
+
+
+def _maplab(values: Values) -> Cameras:
     """Also SVO's, and OKVIS's."""
     cameras = {}
-    for number, entry in enumerate(entries):
+    for number, entry in enumerate(values['cameras']):
         camera = {**entry, **entry.get('camera', {})}
         if 'focal_length' in camera:
             model = str(camera['distortion_type'])
@@ -136,27 +140,27 @@ def _maplab(entries: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     return cameras
 
 
-def _basalt(entry: dict[str, Any]) -> dict[int, dict[str, Any]]:
-    cameras = {}
+def _basalt(values: Values) -> Cameras:
+    entry, cameras = values['value0'], {}
     for number, (camera, size) in enumerate(zip(entry['intrinsics'], entry['resolution'], strict=True)):
-        kind, values, pose = camera['camera_type'], camera['intrinsics'], entry['T_imu_cam'][number]
+        kind, lens, pose = camera['camera_type'], camera['intrinsics'], entry['T_imu_cam'][number]
         cameras[number] = {
-            **{name: value for name, value in values.items() if name[:1] in 'kp'}, 'resolution': size,
+            **{name: value for name, value in lens.items() if name[:1] in 'kp'}, 'resolution': size,
             'camera_model': 'pinhole' if kind in _BASALT else kind, 'distortion_model': _BASALT.get(kind, kind),
-            'intrinsics': [values[name] for name in ('fx', 'fy', 'cx', 'cy')],
+            'intrinsics': [lens[name] for name in ('fx', 'fy', 'cx', 'cy')],
             'T_imu_cam': poses_from([[pose[f'p{axis}'] for axis in 'xyz']], [[pose[f'q{axis}'] for axis in 'xyzw']])[0].tolist()}
     return cameras
 
 
-def _luxonis(entries: list[tuple[int, dict[str, Any]]]) -> dict[int, dict[str, Any]]:
+def _luxonis(values: Values) -> Cameras:
     """By their sockets: cam0 is CAM_A."""
     return {socket: {
         'resolution': [camera['width'], camera['height']], 'camera_matrix': camera['intrinsicMatrix'],
         'distortion_model': 'equidistant' if camera['cameraType'] == 1 else 'rational_polynomial',
-        'distortion_coeffs': camera['distortionCoeff']} for socket, camera in entries}
+        'distortion_coeffs': camera['distortionCoeff']} for socket, camera in values['cameraData']}
 
 
-def _vikit(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+def _vikit(values: Values) -> Cameras:
     """SVO's and FAST-LIVO's: cam_d0 ... are k1, k2, p1, p2, k3 of a pinhole, and coefficients of a fisheye are k1 to k4."""
     kind = str(values['cam_model'])
     model = _VIKIT.get(kind.lower())
@@ -166,25 +170,29 @@ def _vikit(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
                 'distortion_coeffs': [values[name] for name in names] or [0.0] * 4}}
 
 
-def _vikit_rig(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
-    """Of several such cameras, cam0, cam1 ...; empty for others."""
-    return {int(name[3:]): _vikit(value)[0] for name, value in values.items()
-            if re.fullmatch(r'cam\d', str(name)) and isinstance(value, dict) and 'cam_fx' in value}
+def _vikit_rig(values: Values) -> Cameras:
+    return {int(name[3:]): _vikit(values[name])[0] for name in _vikit_names(values)}
 
 
-def _photonvision(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+def _vikit_names(values: Values) -> list[str]:
+    """Of several such cameras cam0, cam1 ..."""
+    return [name for name, value in values.items()
+            if re.fullmatch(r'cam\d', str(name)) and isinstance(value, dict) and 'cam_fx' in value]
+
+
+def _photonvision(values: Values) -> Cameras:
     size = values['resolution']
     return {0: {'resolution': [size['width'], size['height']], 'camera_matrix': values['cameraIntrinsics'],
                 'dist_coeffs': values['distCoeffs']}}
 
 
-def _mast3r_slam(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+def _mast3r_slam(values: Values) -> Cameras:
     numbers = values['calibration'][:]  # of a mapping, as another tool's, there is no such part
     return {0: {'resolution': [values['width'], values['height']], 'intrinsics': numbers[:4], 'distortion_model': 'radtan',
                 'distortion_coeffs': numbers[4:] or [0.0] * 4}}
 
 
-def _gyroflow(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+def _gyroflow(values: Values) -> Cameras:
     """A lens profile: that of cv2.fisheye, unless it names another model."""
     lens, size = values['fisheye_params'], values['calib_dimension']
     model = values.get('distortion_model') or 'opencv_fisheye'
@@ -195,7 +203,7 @@ def _gyroflow(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
                 'distortion_coeffs': lens['distortion_coeffs']}}
 
 
-def _airslam(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+def _airslam(values: Values) -> Cameras:
     """Cameras whose size and lens are named once for all; T is T_cam_imu where T_type is 1, else T_BS."""
     lens = {0: 'none', 1: 'radtan', 2: 'equidistant'}[values['distortion_type']]
     cameras = {}
@@ -209,7 +217,7 @@ def _airslam(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     return cameras
 
 
-def _ov2slam(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+def _ov2slam(values: Values) -> Cameras:
     """Left and right camera; of a fisheye p1 and p2 are its third and fourth coefficient."""
     cameras: dict[int, dict[str, Any]] = {}
     for number, side in enumerate(('left', 'right')):
@@ -224,10 +232,10 @@ def _ov2slam(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     return cameras
 
 
-def _opensfm(cameras: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+def _opensfm(values: Values) -> Cameras:
     """OpenSfM's and OpenDroneMap's: in sizes of the longer side, from the middle of the image, whose first pixel is at 0.5."""
     found = {}
-    for number, camera in enumerate(cameras.values()):
+    for number, camera in enumerate(values.values()):
         kind, width, height = camera.get('projection_type', 'perspective'), camera['width'], camera['height']
         side, focal = max(width, height), camera.get('focal')
         lens = {'fisheye': 'equidistant', 'fisheye_opencv': 'equidistant', 'perspective': 'radtan', 'simple_radial': 'radtan',
@@ -240,23 +248,16 @@ def _opensfm(cameras: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     return found
 
 
-def _opencalib(values: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
+def _opencalib(values: Values) -> Cameras:
     (camera,) = (value['param'] for value in values.values())
     return {0: {'resolution': [camera['img_dist_w'], camera['img_dist_h']], 'camera_matrix': camera['cam_K'],
                 'dist_coeffs': camera['cam_dist']}}
 
 
-def _of_cameras(cameras: Any) -> dict[int, dict[str, Any]]:
-    """Of several tools that have them under one name."""
-    if isinstance(cameras, dict):
-        return _opensfm(cameras)
-    return _spectacular(cameras) if 'focalLengthX' in cameras[0] else _maplab(cameras)
-
-
-def _spectacular(cameras: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
+def _spectacular(values: Values) -> Cameras:
     """Spectacular AI's calibration.json; imuToCamera takes points of the IMU into the camera."""
     found = {}
-    for number, camera in enumerate(cameras):
+    for number, camera in enumerate(values['cameras']):
         kind = camera['model']
         lens = {'kannala-brandt4': 'equidistant', 'brown-conrady': 'radtan', 'pinhole': 'radtan'}.get(kind)
         d = camera.get('distortionCoefficients') or [0.0] * 4
@@ -267,10 +268,32 @@ def _spectacular(cameras: list[dict[str, Any]]) -> dict[int, dict[str, Any]]:
     return found
 
 
-_WHOLE: tuple[tuple[set[str], Callable[[Mapping[str, Any]], dict[int, dict[str, Any]]]], ...] = (  # by keys that all are there
-    ({'RadialDistortion'}, _of_matlab), ({'cam_model', 'cam_fx'}, _vikit), ({'cameraIntrinsics', 'resolution'}, _photonvision),
-    ({'calibration', 'width', 'height'}, _mast3r_slam), ({'fisheye_params', 'calib_dimension'}, _gyroflow),
-    ({'image_width', 'distortion_type', 'cam0'}, _airslam), ({'Camera.fxl'}, _ov2slam))
-_TOOLS: dict[str, Callable[[Any], dict[int, dict[str, Any]]]] = {  # by the key at the top of their files
-    'cameras': _of_cameras, 'value0': _basalt, 'cameraData': _luxonis, 'sensors': lambda sensors: _maplab([
-        camera for sensor in sensors if sensor.get('sensor_type') == 'NCAMERA' for camera in sensor['cameras']])}
+def _has(*keys: str) -> Callable[[Values], bool]:
+    return lambda values: all(key in values for key in keys)
+
+
+def _all_have(is_camera: Callable[[dict[str, Any]], bool]) -> Callable[[Values], bool]:
+    """Recognises a file that is a mapping of cameras."""
+    return lambda values: bool(values) and all(isinstance(value, dict) and is_camera(value) for value in values.values())
+
+
+_TOOLS: tuple[tuple[Callable[[Values], Any], Callable[[Values], Cameras]], ...] = (  # what recognises a file, and what reads it
+    # The first that recognises a file reads it.
+    (lambda values: isinstance(values.get('cameras'), dict) and values['cameras'], lambda values: _opensfm(values['cameras'])),
+    (lambda values: values.get('cameras') and 'focalLengthX' in values['cameras'][0], _spectacular),
+    (lambda values: values.get('cameras'), _maplab),
+    (lambda values: values.get('value0'), _basalt),
+    (lambda values: values.get('cameraData'), _luxonis),
+    (lambda values: values.get('sensors'), _maplab_rig),
+    (_vikit_names, _vikit_rig),
+    (_has('CameraParameters1', 'CameraParameters2'), _matlab_pair),
+    (_all_have(lambda camera: 'projection_type' in camera), _opensfm),
+    (_all_have(lambda camera: 'cam_K' in camera.get('param', {})), _opencalib),
+    (_has('RadialDistortion'), _of_matlab),
+    (_has('cam_model', 'cam_fx'), _vikit),
+    (_has('cameraIntrinsics', 'resolution'), _photonvision),
+    (_has('calibration', 'width', 'height'), _mast3r_slam),
+    (_has('fisheye_params', 'calib_dimension'), _gyroflow),
+    (_has('image_width', 'distortion_type', 'cam0'), _airslam),
+    (_has('Camera.fxl'), _ov2slam),
+    (_opencv_keys, _opencv_pair))
