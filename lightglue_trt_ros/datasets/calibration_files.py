@@ -19,8 +19,9 @@ from ..core.cameras import Intrinsics
 from ..core.types import Float64
 from ..utils.errors import BagError
 from ..utils.files import text_of
+from . import colmap
 from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, check_finite, described, of_size, sized
-from .calibration_texts import of_colmap_binary, of_text
+from .calibration_texts import of_text
 
 FORMS = ("this package's calib.yaml, into which you can copy the numbers of other files (width, height, fx, fy, cx, cy, k1, k2, "
          "p1, p2, k3), ROS's camera_calibration and CameraInfo, OpenCV's, EuRoC's sensor.yaml, Kalibr's camchain.yaml, "
@@ -194,7 +195,7 @@ def _mapping(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise BagError(f'cannot read {path}: {error}') from None
     except UnicodeDecodeError:
-        values = of_colmap_binary(path.read_bytes())
+        values = colmap.cameras_of(colmap.cameras_text(path.read_bytes()))
         if not values:
             raise BagError(f'{path} is no text: export it as text, that of MATLAB by {_MATLAB}; {_READ}') from None
     if isinstance(values, list) and len(values) == 1 and isinstance(values[0], dict) and 'cameras' in values[0]:

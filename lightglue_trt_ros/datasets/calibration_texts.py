@@ -1,6 +1,6 @@
 """Calibrations that tools write in a text of their own, neither YAML nor JSON, in the words that `calibration_forms` reads.
 
-COLMAP's cameras.txt and cameras.bin, ZED's SN12345678.conf, the output of `rs-enumerate-devices -c`, ROS's ost.txt, Metashape's
+COLMAP's cameras.txt, ZED's SN12345678.conf, the output of `rs-enumerate-devices -c`, ROS's ost.txt, Metashape's
 XML, DSO's camera.txt, KITTI's and Middlebury's calib.txt, matrices K, and lines of numbers.
 """
 
@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import configparser
 import re
-import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -16,15 +15,9 @@ from typing import Any
 import cv2
 import numpy as np
 
+from . import colmap
+
 _NUMBER = r'[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?'
-_COLMAP = re.compile(rf'\s*(\d+)\s+([A-Z_]+)\s+(\d+)\s+(\d+)((?:\s+{_NUMBER}){{3,}})\s*')
-_COLMAP_MODELS = {  # what the lens is called, and how many focal lengths and coefficients there are, in OpenCV's order
-    'SIMPLE_PINHOLE': ('none', 1, 0), 'PINHOLE': ('none', 2, 0), 'SIMPLE_RADIAL': ('radtan', 1, 1), 'RADIAL': ('radtan', 1, 2),
-    'OPENCV': ('radtan', 2, 4), 'FULL_OPENCV': ('rational_polynomial', 2, 8), 'OPENCV_FISHEYE': ('equidistant', 2, 4),
-    'SIMPLE_RADIAL_FISHEYE': ('equidistant', 1, 1), 'RADIAL_FISHEYE': ('equidistant', 1, 2)}
-_COLMAP_NUMBERS = (('SIMPLE_PINHOLE', 3), ('PINHOLE', 4), ('SIMPLE_RADIAL', 4), ('RADIAL', 5), ('OPENCV', 8), ('OPENCV_FISHEYE', 8),
-                   ('FULL_OPENCV', 12), ('FOV', 5), ('SIMPLE_RADIAL_FISHEYE', 4), ('RADIAL_FISHEYE', 5),
-                   ('THIN_PRISM_FISHEYE', 12))  # in cameras.bin, by their numbers, with the count of their parameters
 _ZED_SIZES = {'4K': (3840, 2160), 'QHDPLUS': (3200, 1800), '2K': (2208, 1242), 'FHD1200': (1920, 1200), 'FHD': (1920, 1080),
               'HD': (1280, 720), 'SVGA': (960, 600), 'VGA': (672, 376)}  # of one camera, by its sections' names
 _ZED_REMARK = "of raw images: those of ZED's SDK and ROS driver mostly are rectified, and have the calibration of their CameraInfo"
@@ -62,49 +55,12 @@ def of_text(text: str) -> dict[str, Any]:
         return _of_middlebury(text, matrices)
     if '<sensor ' in text and '<calibration ' in text:
         return _of_metashape_project(text)
-    return _of_metashape(text) if '<projection>' in text else of_colmap(text) or _of_numbers(text)
-
-
-def of_colmap(text: str) -> dict[str, Any]:
-    """The cameras of COLMAP's cameras.txt by their ids, with Kalibr's keys; empty for another text.
-
-    COLMAP counts pixels from the corner of the first one, OpenCV from its centre.
-    """
-    lines = _values_in(text)
-    found = list(filter(None, map(_COLMAP.fullmatch, lines)))
-    cameras = {}
-    for number, model, width, height, parameters in (match.groups() for match in found if len(found) == len(lines)):
-        lens, focals, count = _COLMAP_MODELS.get(model, ('', 2, 0))
-        numbers = [float(each) for each in parameters.split()]
-        if len(numbers) < focals + 2 or (lens and len(numbers) != focals + 2 + count):
-            return {}
-        cx, cy = (value - 0.5 for value in numbers[focals:focals + 2])
-        d = numbers[focals + 2:]
-        cameras[f'cam{number}'] = {
-            'camera_model': 'pinhole' if lens else model, 'resolution': [int(width), int(height)],
-            'intrinsics': [numbers[0], numbers[focals - 1], cx, cy], 'distortion_model': lens,
-            'distortion_coeffs': d + [0.0] * (4 - len(d)) if d else []}
-    return cameras
+    return _of_metashape(text) if '<projection>' in text else colmap.cameras_of(text) or _of_numbers(text)
 
 
 def _values_in(text: str) -> list[str]:
     """Its lines without blanks and comments."""
     return [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith('#')]
-
-
-def of_colmap_binary(data: bytes) -> dict[str, Any]:
-    """As `of_colmap`, of cameras.bin."""
-    lines, at = [], 8
-    try:
-        for _ in range(struct.unpack_from('<Q', data)[0]):
-            number, model, width, height = struct.unpack_from('<iiQQ', data, at)
-            name, count = _COLMAP_NUMBERS[model]
-            values = struct.unpack_from(f'<{count}d', data, at + 24)
-            lines.append(' '.join(map(str, (number, name, width, height, *values))))
-            at += 24 + 8 * count
-    except (struct.error, IndexError):
-        return {}
-    return of_colmap('\n'.join(lines)) if at == len(data) else {}
 
 
 def _of_zed(text: str) -> dict[str, BySize]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import struct
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,12 @@ from numpy.typing import ArrayLike
 from ..core.types import Float64
 from ..utils.errors import BagError
 from ..utils.files import text_of
+from . import colmap
 from .folder_recordings import SUFFIXES, FolderRecording, first_of, natural
 from .named_stamps import stamps_of_names
 from .poses import Trajectory, is_rotation, naming, poses_from
 from .sequence import Recording
 
-_COLMAP = re.compile(r'\s*\d+((?:\s+[-+.\deE]+){7})\s+\d+\s+(\S.*)')  # id, qw qx qy qz tx ty tz, camera, name
 _WORD = re.compile(r'[._-]?(pose|color|colour|rgb)$', re.IGNORECASE)  # after a number, as in frame-000001.color of 7-Scenes
 _OPTICAL = np.diag([1.0, -1, -1, 1])  # OpenGL's camera (x right, y up, z backwards) from the optical frame
 
@@ -79,12 +78,12 @@ def _by_name(path: Path) -> tuple[str, dict[str, Float64]]:
         try:
             text = text_of(path)
         except UnicodeDecodeError:
-            text = _of_images_bin(path.read_bytes())
+            text = colmap.images_text(path.read_bytes())
         if re.match(r'\s*\[\s*{', text):
             with suppress(KeyError, TypeError):
                 return '3D Gaussian Splatting', _of_splatting(json.loads(text), path)
         elif not text.lstrip().startswith('{'):
-            return 'COLMAP', _of_colmap(text, path)
+            return 'COLMAP', colmap.poses_of(text, path, SUFFIXES)
         with suppress(KeyError, TypeError):
             return _of_json(json.loads(text), path)
     return '', {}
@@ -134,29 +133,6 @@ def _check_rotations(poses: dict[str, Float64], path: Path) -> None:
     wrong = next((name for name, pose in poses.items() if pose.shape != (4, 4) or not is_rotation(pose[:3])), None)
     if wrong is not None:
         raise BagError(f'{path}: the matrix of {wrong} is {poses[wrong].tolist()}: its left upper 3x3 is no rotation')
-
-
-def _of_images_bin(data: bytes) -> str:
-    """COLMAP's images.bin in the lines of images.txt, without the points; empty for another file."""
-    lines, at = [], 8
-    try:
-        for _ in range(struct.unpack_from('<Q', data)[0]):
-            number, *pose, camera = struct.unpack_from('<I7dI', data, at)
-            end = data.index(b'\0', at + 64)
-            lines.append(' '.join(map(str, (number, *pose, camera, data[at + 64:end].decode()))))
-            at = end + 9 + 24 * struct.unpack_from('<Q', data, end + 1)[0]
-    except (struct.error, ValueError):
-        return ''
-    return '\n'.join(lines) if at == len(data) else ''
-
-
-def _of_colmap(text: str, path: Path) -> dict[str, Float64]:
-    """Of the lines that end in the name of an image; each is followed by one of points."""
-    lines = [match for line in text.splitlines() if line.rstrip().lower().endswith(SUFFIXES) and (match := _COLMAP.fullmatch(line))]
-    table = np.array([line[1].split() for line in lines], np.float64).reshape(-1, 7)
-    with naming(path):
-        poses = np.linalg.inv(poses_from(table[:, 4:], table[:, [1, 2, 3, 0]]))
-    return {str(Path(line[2].strip())): pose for line, pose in zip(lines, poses, strict=True)}
 
 
 def _of_folder(path: Path) -> dict[str, Float64]:
