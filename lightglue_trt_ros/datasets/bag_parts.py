@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..utils.errors import BagError
+from ..utils.errors import BagError, first_of
 from .folder_recordings import is_hidden, natural
 
 SUFFIXES, ZSTD = ('.db3', '.mcap'), ('.zstd', '.zst')
@@ -127,8 +127,8 @@ def _gaps(names: list[str]) -> list[str]:
 
 
 def _listing(names: Iterable[str]) -> str:
-    some = sorted(names, key=lambda name: natural(Path(name)))
-    return ', '.join(some[:5]) + (f' and {len(some) - 5} more' if len(some) > 5 else '')
+    ordered = sorted(names, key=lambda name: natural(Path(name)))
+    return first_of(ordered, 5)
 
 
 def _is(names: Iterable[str]) -> str:

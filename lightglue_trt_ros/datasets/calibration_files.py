@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.cameras import Intrinsics
 from ..core.types import Float64
-from ..utils.errors import BagError
+from ..utils.errors import BagError, first_of
 from ..utils.files import text_of
 from . import colmap
 from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, check_finite, described, of_size, sized
@@ -27,7 +27,7 @@ FORMS = ("this package's calib.yaml, into which you can copy the numbers of othe
          "p1, p2, k3), ROS's camera_calibration and CameraInfo, OpenCV's, EuRoC's sensor.yaml, Kalibr's camchain.yaml, "
          "VINS-Fusion's, ORB-SLAM's, COLMAP's, ZED's, rs-enumerate-devices -c and others of docs/evaluation.md")
 _READ = f'the forms that are read: {FORMS}'
-MOST_NAMED = 8  # of a file's cameras in a message: COLMAP may have one for each image
+MOST_NAMED = 8  # of a file's cameras or keys in a message: COLMAP may have a camera for each image
 _OPENCV = re.compile(r'\A%YAML:.*|!!opencv-(nd-)?matrix')  # not YAML, but in OpenCV's files
 _NO_SPACE = re.compile(r'^([ \t]*[\w.]+):(?=[^\s:])', re.MULTILINE)  # after a key: OpenCV reads that, and ORB-SLAM's files have it
 _MATLAB = 'writelines(jsonencode(toStruct(cameraParams)), "calib.json")'
@@ -144,14 +144,10 @@ def _chosen(path: Path, size: Callable[[], tuple[int, int]] | None = None) -> _C
     if name and list(cameras) == ['']:
         raise BagError(f'{file} describes one camera without a name: leave out :{name}')
     if name and name not in cameras:
-        raise BagError(f'{file} has no camera {name}: it has {_few(cameras)}')
+        raise BagError(f'{file} has no camera {name}: it has {first_of(cameras, MOST_NAMED)}')
     if not name and len(cameras) > 1:
-        raise BagError(f'{file} describes the cameras {_few(cameras)}: choose one, as {file}:{next(iter(cameras))}')
+        raise BagError(f'{file} describes the cameras {first_of(cameras, MOST_NAMED)}: choose one, as {file}:{next(iter(cameras))}')
     return cameras[name or next(iter(cameras))]
-
-
-def _few(names: Collection[str]) -> str:
-    return ', '.join(list(names)[:MOST_NAMED]) + f' … ({len(names)} in all)' * (len(names) > MOST_NAMED)
 
 
 def _choices(file: Path, size: Callable[[], tuple[int, int]] | None) -> dict[str, _Choice]:
@@ -179,7 +175,7 @@ def _naming(chosen: _Choice) -> Iterator[None]:
     try:
         yield
     except KeyError as error:
-        keys = ', '.join(chosen.camera.keys[:8]) + ', ...' * (len(chosen.camera.keys) > 8)
+        keys = first_of(chosen.camera.keys, MOST_NAMED)
         raise BagError(f'{chosen.words} has no {error.args[0]}' + (f', it has {keys}' if keys else '')
                        + f'; {_READ}') from None
     except (ValueError, TypeError, BagError) as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ..core.cameras import Intrinsics
 from ..core.depth import SATURATED
 from ..core.types import Float64
-from ..utils.errors import BagError
+from ..utils.errors import BagError, first_of
 from .calibration_files import load_intrinsics
 from .poses import Trajectory, read_quaternions
 from .sequence import DEPTH_TOPIC, IMAGE, RIGHT_TOPIC, Frame, ImageRecord, Recording, Topic, read_depth, read_image, read_samples
@@ -163,11 +163,6 @@ def images_in(folder: Path, stamps: str) -> list[Path]:
         raise BagError(f'{folder} holds no image ({_in_words(names)}): an image folder has {folder.name}/*.png '
                        f'(or {", ".join(SUFFIXES[1:])}) and {stamps}')
     return files
-
-
-def first_of(names: Sequence[object], most: int) -> str:
-    """The first `most` of some names, for people."""
-    return ', '.join(map(str, names[:most])) + ', …' * (len(names) > most)
 
 
 def _in_words(names: list[str]) -> str:

@@ -13,10 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.types import Float64
-from ..utils.errors import BagError
+from ..utils.errors import BagError, first_of
 from ..utils.files import text_of
 from . import colmap
-from .folder_recordings import SUFFIXES, FolderRecording, first_of, natural
+from .folder_recordings import SUFFIXES, FolderRecording, natural
 from .named_stamps import stamps_of_names
 from .poses import Trajectory, is_rotation, naming, poses_from
 from .sequence import Recording

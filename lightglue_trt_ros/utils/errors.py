@@ -1,6 +1,8 @@
 """Every error that this package raises on purpose. Each message has the cause, the values, and what to do."""
 
 import traceback
+from collections.abc import Collection
+from itertools import islice
 
 
 class LightglueTrtError(Exception):
@@ -48,6 +50,11 @@ class BagError(LightglueTrtError):
 
 class NodeError(LightglueTrtError):
     """A node cannot go on: its launcher may start it again."""
+
+
+def first_of(names: Collection[object], most: int) -> str:
+    """The first `most` of some names for a message, and how many there are if these are not all."""
+    return ', '.join(map(str, islice(names, most))) + f' … ({len(names)} in all)' * (len(names) > most)
 
 
 def in_words(error: BaseException) -> str:
