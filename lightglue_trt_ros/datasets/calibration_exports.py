@@ -29,7 +29,7 @@ def as_chain(values: Values) -> Values:
     try:
         values = _of_nerf(_of_frames(_flat(_of_parameters(values))))
         read = next((read for recognises, read in _TOOLS if recognises(values)), None)
-        cameras = {} if read is None else read(values)
+        cameras = {} if read is None else dict(read(values))
         return {f'cam{number}': camera for number, camera in cameras.items()} or values
     except (AttributeError, IndexError, KeyError, TypeError, ValueError):
         return values  # another tool's file
@@ -115,29 +115,17 @@ def _opencv_pair(values: Values) -> Cameras:
     return {0: left, 1: right}
 
 
-def _maplab_rig(values: Values) -> Cameras:
-    """All cameras of its sensors."""
-    return _maplab({'cameras': [camera for sensor in values['sensors'] if sensor.get('sensor_type') == 'NCAMERA'
-                                for camera in sensor['cameras']]})
-
-
-def _maplab(values: Values) -> Cameras:
+def _maplab(entry: dict[str, Any]) -> dict[str, Any]:
     """Also SVO's, and OKVIS's."""
-    cameras = {}
-    for number, entry in enumerate(values['cameras']):
-        camera = {**entry, **entry.get('camera', {})}
-        if 'focal_length' in camera:
-            model = str(camera['distortion_type'])
-            cameras[number] = {
-                **camera, 'resolution': camera['image_dimension'], 'distortion_type': _OKVIS.get(model, model),
+    camera = {**entry, **entry.get('camera', {})}
+    if 'focal_length' in camera:
+        model = str(camera['distortion_type'])
+        return {**camera, 'resolution': camera['image_dimension'], 'distortion_type': _OKVIS.get(model, model),
                 'intrinsics': [*camera['focal_length'], *camera['principal_point']], 'T_imu_cam': camera.get('T_SC')}
-        else:
-            lens = camera.pop('distortion')
-            del camera['camera']
-            cameras[number] = {
-                **camera, 'camera_model': camera['type'], 'distortion_model': lens['type'],
-                'distortion_coeffs': lens.get('parameters') or [], 'T_imu_cam': entry.get('T_B_C')}
-    return cameras
+    lens = camera.pop('distortion')
+    del camera['camera']
+    return {**camera, 'camera_model': camera['type'], 'distortion_model': lens['type'],
+            'distortion_coeffs': lens.get('parameters') or [], 'T_imu_cam': entry.get('T_B_C')}
 
 
 def _basalt(values: Values) -> Cameras:
@@ -232,20 +220,16 @@ def _ov2slam(values: Values) -> Cameras:
     return cameras
 
 
-def _opensfm(values: Values) -> Cameras:
+def _opensfm(camera: dict[str, Any]) -> dict[str, Any]:
     """OpenSfM's and OpenDroneMap's: in sizes of the longer side, from the middle of the image, whose first pixel is at 0.5."""
-    found = {}
-    for number, camera in enumerate(values.values()):
-        kind, width, height = camera.get('projection_type', 'perspective'), camera['width'], camera['height']
-        side, focal = max(width, height), camera.get('focal')
-        lens = {'fisheye': 'equidistant', 'fisheye_opencv': 'equidistant', 'perspective': 'radtan', 'simple_radial': 'radtan',
-                'radial': 'radtan', 'brown': 'radtan'}.get(kind)
-        found[number] = {
-            'camera_model': 'pinhole' if lens else kind, 'resolution': [width, height], 'distortion_model': lens or kind,
+    kind, width, height = camera.get('projection_type', 'perspective'), camera['width'], camera['height']
+    side, focal = max(width, height), camera.get('focal')
+    lens = {'fisheye': 'equidistant', 'fisheye_opencv': 'equidistant', 'perspective': 'radtan', 'simple_radial': 'radtan',
+            'radial': 'radtan', 'brown': 'radtan'}.get(kind)
+    return {'camera_model': 'pinhole' if lens else kind, 'resolution': [width, height], 'distortion_model': lens or kind,
             'intrinsics': [side * camera.get('focal_x', focal), side * camera.get('focal_y', focal),
                            side * camera.get('c_x', 0.0) + width / 2 - 0.5, side * camera.get('c_y', 0.0) + height / 2 - 0.5],
             **{name: value for name, value in camera.items() if name[0] in 'kps' and name[1:].isdigit()}}
-    return found
 
 
 def _opencalib(values: Values) -> Cameras:
@@ -254,22 +238,14 @@ def _opencalib(values: Values) -> Cameras:
                 'dist_coeffs': camera['cam_dist']}}
 
 
-def _spectacular(values: Values) -> Cameras:
+def _spectacular(camera: dict[str, Any]) -> dict[str, Any]:
     """Spectacular AI's calibration.json; imuToCamera takes points of the IMU into the camera."""
-    found = {}
-    for number, camera in enumerate(values['cameras']):
-        kind = camera['model']
-        lens = {'kannala-brandt4': 'equidistant', 'brown-conrady': 'radtan', 'pinhole': 'radtan'}.get(kind)
-        d = camera.get('distortionCoefficients') or [0.0] * 4
-        found[number] = {
-            'camera_model': 'pinhole' if lens else kind, 'resolution': [camera['imageWidth'], camera['imageHeight']],
+    kind = camera['model']
+    lens = {'kannala-brandt4': 'equidistant', 'brown-conrady': 'radtan', 'pinhole': 'radtan'}.get(kind)
+    return {'camera_model': 'pinhole' if lens else kind, 'resolution': [camera['imageWidth'], camera['imageHeight']],
             'intrinsics': [camera[name] for name in ('focalLengthX', 'focalLengthY', 'principalPointX', 'principalPointY')],
-            'distortion_model': lens or kind, 'distortion_coeffs': d, 'T_cam_imu': camera['imuToCamera']}
-    return found
-
-
-def _has(*keys: str) -> Callable[[Values], bool]:
-    return lambda values: all(key in values for key in keys)
+            'distortion_model': lens or kind, 'distortion_coeffs': camera.get('distortionCoefficients') or [0.0] * 4,
+            'T_cam_imu': camera['imuToCamera']}
 
 
 def _all_have(is_camera: Callable[[dict[str, Any]], bool]) -> Callable[[Values], bool]:
@@ -277,23 +253,26 @@ def _all_have(is_camera: Callable[[dict[str, Any]], bool]) -> Callable[[Values],
     return lambda values: bool(values) and all(isinstance(value, dict) and is_camera(value) for value in values.values())
 
 
-_TOOLS: tuple[tuple[Callable[[Values], Any], Callable[[Values], Cameras]], ...] = (  # what recognises a file, and what reads it
-    # The first that recognises a file reads it.
-    (lambda values: isinstance(values.get('cameras'), dict) and values['cameras'], lambda values: _opensfm(values['cameras'])),
-    (lambda values: values.get('cameras') and 'focalLengthX' in values['cameras'][0], _spectacular),
-    (lambda values: values.get('cameras'), _maplab),
+_TOOLS: tuple[tuple[Callable[[Values], Any], Callable[[Values], Any]], ...] = (
+    # What recognises the file of a tool, and what reads its cameras: the first that recognises a file reads it.
+    (lambda values: isinstance(values.get('cameras'), dict) and values['cameras'],
+     lambda values: enumerate(map(_opensfm, values['cameras'].values()))),
+    (lambda values: values.get('cameras') and 'focalLengthX' in values['cameras'][0],
+     lambda values: enumerate(map(_spectacular, values['cameras']))),
+    (lambda values: values.get('cameras'), lambda values: enumerate(map(_maplab, values['cameras']))),
     (lambda values: values.get('value0'), _basalt),
     (lambda values: values.get('cameraData'), _luxonis),
-    (lambda values: values.get('sensors'), _maplab_rig),
+    (lambda values: values.get('sensors'), lambda values: enumerate(
+        _maplab(camera) for sensor in values['sensors'] if sensor.get('sensor_type') == 'NCAMERA' for camera in sensor['cameras'])),
     (_vikit_names, _vikit_rig),
-    (_has('CameraParameters1', 'CameraParameters2'), _matlab_pair),
-    (_all_have(lambda camera: 'projection_type' in camera), _opensfm),
+    ({'CameraParameters1', 'CameraParameters2'}.issubset, _matlab_pair),
+    (_all_have(lambda camera: 'projection_type' in camera), lambda values: enumerate(map(_opensfm, values.values()))),
     (_all_have(lambda camera: 'cam_K' in camera.get('param', {})), _opencalib),
-    (_has('RadialDistortion'), _of_matlab),
-    (_has('cam_model', 'cam_fx'), _vikit),
-    (_has('cameraIntrinsics', 'resolution'), _photonvision),
-    (_has('calibration', 'width', 'height'), _mast3r_slam),
-    (_has('fisheye_params', 'calib_dimension'), _gyroflow),
-    (_has('image_width', 'distortion_type', 'cam0'), _airslam),
-    (_has('Camera.fxl'), _ov2slam),
+    ({'RadialDistortion'}.issubset, _of_matlab),
+    ({'cam_model', 'cam_fx'}.issubset, _vikit),
+    ({'cameraIntrinsics', 'resolution'}.issubset, _photonvision),
+    ({'calibration', 'width', 'height'}.issubset, _mast3r_slam),
+    ({'fisheye_params', 'calib_dimension'}.issubset, _gyroflow),
+    ({'image_width', 'distortion_type', 'cam0'}.issubset, _airslam),
+    ({'Camera.fxl'}.issubset, _ov2slam),
     (_opencv_keys, _opencv_pair))
