@@ -16,10 +16,9 @@ from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import Float64
 from lightglue_trt_ros.datasets.calibration_files import check_size, load_camera_in_body, load_intrinsics, load_pair
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
-from lightglue_trt_ros.datasets.poses import naming
 from lightglue_trt_ros.datasets.sequence import Frame, Recording, readable_frames
 from lightglue_trt_ros.datasets.units import JUDGED_IMAGES, bits_note
-from lightglue_trt_ros.utils.errors import BagError, FrameError
+from lightglue_trt_ros.utils.errors import BagError, FrameError, naming
 
 from ..images.degradation import camera_stands
 from ..options import EvaluationOptions

@@ -27,7 +27,7 @@ from ..core.geometry import Size, size_of
 from ..core.images import gray_of, stamp_of
 from ..core.timing import usual_period
 from ..core.types import UInt8
-from ..utils.errors import BagError, FrameError, first_of
+from ..utils.errors import BagError, FrameError, first_of, naming
 from .bag_parts import ENDINGS, ROS1_ADVICE, bag_files
 from .bag_readers import unpacked
 from .bag_storage import Storage, deserialize
@@ -35,7 +35,6 @@ from .bag_topics import ImageTopics, load_image
 from .folder_recordings import SUFFIXES as IMAGE_SUFFIXES
 from .folder_recordings import is_hidden, natural
 from .image_folders import has_layout, open_folder
-from .poses import naming
 from .sequence import (
     CAMERA_INFO,
     COMPRESSED_IMAGE,

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from ..core.types import Float64
-from .poses import naming, poses_from
+from ..utils.errors import naming
+from .poses import poses_from
 
 _CAMERA = re.compile(r'\s*(\d+)\s+([A-Z_]+)\s+(\d+)\s+(\d+)((?:\s+[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?){3,})\s*')
 _MODELS = {  # what the lens is called, and how many focal lengths and coefficients there are, in OpenCV's order

@@ -16,7 +16,8 @@ from ..core.depth import SATURATED
 from ..core.types import Float64
 from ..utils.errors import BagError, first_of
 from .calibration_files import load_intrinsics
-from .poses import Trajectory, read_quaternions
+from .pose_files import read_quaternions
+from .poses import Trajectory
 from .sequence import DEPTH_TOPIC, IMAGE, RIGHT_TOPIC, Frame, ImageRecord, Recording, Topic, read_depth, read_image, read_samples
 
 SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.webp')

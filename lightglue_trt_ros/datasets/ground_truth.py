@@ -19,9 +19,11 @@ from .bag_storage import deserialize
 from .folder_recordings import FolderRecording
 from .image_folders import euroc_ground_truth
 from .own_odometry import TF, Origin, OwnOdometry
-from .poses import KINDS, Poses, Trajectory, are_on_grid, interpolated, kind_of, read_kitti, read_quaternions, read_stamps
+from .pose_files import KINDS, kind_of, read_kitti, read_quaternions
+from .poses import Poses, Trajectory, are_on_grid, interpolated
 from .reconstructions import read_reconstruction
 from .sequence import POSE_STAMPED, POSE_TOPIC, Recording, Topic
+from .stamps import read_stamps
 
 _ODOMETRY = ('nav_msgs/msg/Odometry', 'geometry_msgs/msg/PoseWithCovarianceStamped')
 _TRANSFORM = 'geometry_msgs/msg/TransformStamped'

@@ -16,9 +16,10 @@ from ..utils.errors import BagError
 from .calibration_files import find_camera_in_body, load_baseline, load_intrinsics, rectifying
 from .folder_recordings import DepthFolder, FolderRecording, RightFolder, files_in, images_in
 from .kitti_folders import KittiFolder, KittiRawFolder
-from .named_stamps import read_stamps_of, stamps_of_names
-from .poses import Trajectory, begins_list, parse_nanoseconds, parse_stamp, read_list, read_quaternions
+from .pose_files import read_quaternions
+from .poses import Trajectory
 from .sequence import IMAGE_TOPIC, RIGHT_TOPIC
+from .stamps import begins_list, parse_nanoseconds, parse_stamp, read_list, read_stamps_of, stamps_of_names
 
 LISTS = ('images.txt', 'left_images.txt', 'associations.txt')  # that also are names of other files: COLMAP's images.txt has poses
 GROUND_TRUTH = ('state_groundtruth_estimate0', 'mocap0', 'vicon0')  # of EuRoC, of TUM-VI, and EuRoC's tracker

@@ -10,11 +10,13 @@ import numpy as np
 
 from ..core.cameras import Intrinsics
 from ..core.types import Float64
-from ..utils.errors import BagError
+from ..utils.errors import BagError, naming
 from ..utils.files import text_of
 from .folder_recordings import FolderRecording, RightFolder, images_in, natural
-from .poses import Trajectory, naming, read_kitti, read_stamps
+from .pose_files import read_kitti
+from .poses import Trajectory
 from .sequence import RIGHT_TOPIC
+from .stamps import read_stamps
 
 _EARTH_M = 6378137.0  # radius at the equator, of KITTI's devkit
 

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ..core.types import Float64
-from ..utils.errors import BagError, first_of
+from ..utils.errors import BagError, first_of, naming
 from ..utils.files import text_of
 from . import colmap
 from .folder_recordings import SUFFIXES, FolderRecording, natural
-from .named_stamps import stamps_of_names
-from .poses import Trajectory, is_rotation, naming, poses_from
+from .poses import Trajectory, is_rotation, poses_from
 from .sequence import Recording
+from .stamps import stamps_of_names
 
 _WORD = re.compile(r'[._-]?(pose|color|colour|rgb)$', re.IGNORECASE)  # after a number, as in frame-000001.color of 7-Scenes
 _OPTICAL = np.diag([1.0, -1, -1, 1])  # OpenGL's camera (x right, y up, z backwards) from the optical frame

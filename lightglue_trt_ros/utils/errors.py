@@ -1,8 +1,10 @@
 """Every error that this package raises on purpose. Each message has the cause, the values, and what to do."""
 
 import traceback
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from itertools import islice
+from pathlib import Path
 
 
 class LightglueTrtError(Exception):
@@ -50,6 +52,15 @@ class BagError(LightglueTrtError):
 
 class NodeError(LightglueTrtError):
     """A node cannot go on: its launcher may start it again."""
+
+
+@contextmanager
+def naming(place: Path | str) -> Iterator[None]:
+    """Errors in the block become a BagError that names the place."""
+    try:
+        yield
+    except (ValueError, BagError) as error:
+        raise BagError(f'{place}: {error}') from None
 
 
 def first_of(names: Collection[object], most: int) -> str:

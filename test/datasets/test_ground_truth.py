@@ -20,16 +20,8 @@ from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.calibration_files import load_intrinsics
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
 from lightglue_trt_ros.datasets.own_odometry import OwnOdometry
-from lightglue_trt_ros.datasets.poses import (
-    Trajectory,
-    are_on_grid,
-    kind_of,
-    on_grid,
-    poses_from,
-    quaternions_from_rotations,
-    read_kitti,
-    read_quaternions,
-)
+from lightglue_trt_ros.datasets.pose_files import kind_of, read_kitti, read_quaternions
+from lightglue_trt_ros.datasets.poses import Trajectory, are_on_grid, on_grid, poses_from, quaternions_from_rotations
 from lightglue_trt_ros.datasets.sequence import Recording
 from lightglue_trt_ros.utils.errors import BagError
 

@@ -9,15 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lightglue_trt_ros.datasets.poses import (
-    angles_deg,
-    interpolated,
-    parse_stamp,
-    poses_from,
-    quaternions_from_rotations,
-    read_quaternions,
-    read_stamps,
-)
+from lightglue_trt_ros.datasets.pose_files import read_quaternions
+from lightglue_trt_ros.datasets.poses import angles_deg, interpolated, poses_from, quaternions_from_rotations
+from lightglue_trt_ros.datasets.stamps import parse_stamp, read_stamps
 from lightglue_trt_ros.utils.errors import BagError
 
 

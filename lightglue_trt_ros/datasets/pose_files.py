@@ -1,0 +1,285 @@
+"""Text files of poses: those of TUM, KITTI and EuRoC, matrices, and columns by their names."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from ..core.types import Float64
+from ..utils.errors import BagError, naming
+from .poses import Trajectory, is_rotation, poses_from
+from .stamps import HEADING, LEAST_DIGITS, SPLITS, is_number, parse_nanoseconds, parse_stamp, read_lines, rows_of
+
+KINDS = ('tum', 'kitti', 'euroc')
+OFF_UNIT = 0.05  # of a quaternion's length: where columns have no names, more shows that these are others
+_KITTI_VALUES, _TUM_VALUES, _MATRIX_VALUES = 12, 8, 16
+_FOUR_SEASONS_VALUES = 10, 11  # with commas
+_USUAL_NAMES = {'tum': 'TUM', 'euroc': 'EuRoC'}
+_LAST_ROW = [0, 0, 0, 1]  # of a 4x4 matrix
+_NAMES_ADVICE = 'keep one line above the values that names the columns, as timestamp x y z qx qy qz qw'
+_NS = r'n(s|secs?|anosecs?|anoseconds)'
+_US, _MS = r'([uµμ]s(ecs?)?|micros(ecs?|econds))', r'(ms(ecs?)?|millis(ecs?|econds))'
+_UNIT = rf'(_?(s|secs?|seconds|{_NS}|{_US}|{_MS}))?'  # of a time
+_IN_BRACKETS = re.compile(rf'\s*[\[(]\s*(s|secs?|seconds|{_NS}|{_US}|{_MS}|mm|cm)\s*[\])]', re.IGNORECASE)
+_POSITION = r'((.*\.)?(p|t|pos|position|tran|trans|translation)([_.].*)?[_.]?)?'  # names of columns, before x, y or z
+_ROTATION = r'(.*\.)?(q|quat|quaternion|r|rot|rotation|o|orientation)([_.].*)?[_.]?'
+_COLUMNS = (rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}', *(f'{_POSITION}{axis}(_mm|_cm)?' for axis in 'xyz'),
+            *(_ROTATION + axis for axis in 'xyzw'))
+_DIGITS = {13: 10**6, 16: 10**3}  # of a time since 1970 in milliseconds and microseconds: as seconds it is beyond MAX_STAMP_NS
+_PER_METRE = {'_mm': 1000, '_cm': 100}  # by the end of a position's name
+_ROSTOPIC = 'field.'  # before the names of `rostopic echo -p`, whose times are nanoseconds
+_STAMPS = (r'((.*[._])?stamp[._])?secs?', r'((.*[._])?stamp[._])?n(ano)?secs?'), (r'(.*\.)?header[._]stamp',)  # of a message
+
+_FORMS = (f'poses are {_TUM_VALUES} a line (TUM: t tx ty tz qx qy qz qw; with commas EuRoC: t,x,y,z,qw,qx,qy,qz), without times, '
+          f'one for each image, {_TUM_VALUES - 1}, or matrices of {_KITTI_VALUES} or {_MATRIX_VALUES}, also after a time; else '
+          f'{_NAMES_ADVICE}')
+
+
+def kind_of(path: Path) -> str:
+    """tum, kitti or euroc, by the first line that holds values. Raises BagError when it is none of them."""
+    headings, lines = _read(path)
+    if not lines:
+        raise BagError(f'{path} holds no pose: {_FORMS}')
+    number, line = lines[0]
+    separator = _separator(line)
+    count = len(words := line.split(separator))
+    with naming(path):
+        named = _named_columns(headings, count)
+    if named is None and not any(map(is_number, words[:2])):
+        raise BagError(f'{path}, line {number} begins with {line[:60]!r}: {_FORMS}')
+    if named is None and _is_pose(words):
+        return 'kitti'
+    if separator or named is not None or count == _TUM_VALUES:
+        return 'euroc' if separator else 'tum'
+    if count not in (_KITTI_VALUES, _MATRIX_VALUES):
+        raise BagError(f'{path}, line {number}: {count} values: {_FORMS}')
+    return 'kitti'
+
+
+def read_quaternions(path: Path, kind: str) -> Trajectory:
+    """Read a file of poses with quaternions, in metres and seconds or nanoseconds; EuRoC's lines may have more values.
+
+    tum: `t tx ty tz qx qy qz qw`, world from camera, of the TUM RGB-D benchmark. euroc: `t,px,py,pz,qw,qx,qy,qz,...`, world from
+    body, of EuRoC's data.csv; lines of ten or eleven values are 4Seasons' GNSSPoses.txt, with qw last. Where a line above the
+    values names the columns, it has the order, and the unit of time. Lines whose pose is NaN, empty or without a rotation, as
+    trackers write them that see nothing, are left out if others have one. Raises BagError that names the line.
+    """
+    headings, lines = _read(path)
+    first = lines[0][1] if lines else ''
+    separator = _separator(first) or (',' if kind == 'euroc' else None)
+    words = first.split(separator) if lines else []
+    with naming(path):
+        named = _named_columns(headings, len(words)) or _echoed_columns(words)
+    form = '4Seasons' if named is None and kind == 'euroc' and len(words) in _FOUR_SEASONS_VALUES else _USUAL_NAMES[kind]
+    usual, order = {'TUM': (_Columns([0], [1, 2, 3, 4, 5, 6, 7]), 't x y z qx qy qz qw'),
+                    '4Seasons': (_Columns([0], [1, 2, 3, 4, 5, 6, 7], 1), 't,x,y,z,qx,qy,qz,qw,…, and t in nanoseconds'),
+                    'EuRoC': (_Columns([0], [1, 2, 3, 5, 6, 7, 4], 1), 't,x,y,z,qw,qx,qy,qz, and t in nanoseconds')}[form]
+    order = f'{order}, where no line above names the columns: {_NAMES_ADVICE}' if named is None else \
+        'by the line that names the columns' if headings else 'as `ros2 topic echo --csv` writes them'
+    columns = named or usual
+    frames = [words[column].strip() for column in columns.frames]
+    count = max(*columns.stamp, *columns.pose) + 1
+
+    def row(line: str) -> tuple[int, list[float]]:
+        words = [word.strip() for word in line.split(separator)]
+        if len(words) < count or (named is None and kind == 'tum' and len(words) > _TUM_VALUES):
+            raise ValueError(f'{len(words)} values where {count} belong ({order})')
+        if [words[column] for column in columns.frames] != frames:
+            raise ValueError(f'poses of more frames than {" and ".join(frames)}: record a bag of the topic, or keep these')
+        try:
+            stamp, values = columns.stamp_of(words), [_number(words[column]) for column in columns.pose]
+            if named is None and (length := math.hypot(*values[3:])) and abs(length - 1) > OFF_UNIT:
+                raise ValueError(f'the quaternion {values[3:]} has length {length:.2f}, not 1')
+        except ValueError as error:
+            raise ValueError(f'{error} ({order})') from None
+        return stamp, values
+
+    rows = rows_of(path, lines, row)
+    stamps, table = [stamp for stamp, _ in rows], np.asarray([values for _, values in rows], np.float64).reshape(-1, 7)
+    name = form if columns == usual else \
+        'by the names of its columns' if headings else f'of {" in ".join(frames[::-1])}, echoed'
+    if named is None and form == 'EuRoC':
+        name += ': no line names the columns, qw is taken as the first of the quaternion'
+    table[:, :3] /= columns.per_metre
+    known = np.isfinite(table).all(axis=1) & table[:, 3:].any(axis=1)
+    if known.any() and not known.all():
+        stamps, table = [stamps[number] for number in np.flatnonzero(known)], table[known]
+        name += f'; lines without a pose, left out: {(~known).sum()}'
+    with naming(path):
+        poses = poses_from(table[:, :3], table[:, 3:])
+    return _trajectory(path, name, stamps, poses)
+
+
+def _separator(line: str) -> str | None:
+    """What stands between the values; None for spaces."""
+    return next((each for each in ';,' if each in line), None)
+
+
+class _Columns(NamedTuple):
+    """Where a line of a file has what."""
+
+    stamp: list[int]  # one column, or seconds and nanoseconds
+    pose: list[int]  # x, y, z, qx, qy, qz, qw
+    unit_ns: int = 10**9  # of the one column of the stamp; 0: by its digits
+    per_metre: int = 1  # units of the position
+    frames: Sequence[int] = ()  # columns that name the frames of a pose
+
+    def stamp_of(self, words: Sequence[str]) -> int:
+        """In nanoseconds. Raises ValueError."""
+        first, *rest = (words[column] for column in self.stamp)
+        unit_ns = self.unit_ns or _DIGITS.get(len(first.partition('.')[0]), 10**9)
+        return (parse_nanoseconds(first) if unit_ns == 1 else parse_stamp(first, unit_ns)) \
+            + sum(map(parse_nanoseconds, rest))
+
+
+def _echoed_columns(words: Sequence[str]) -> _Columns | None:
+    """Of a message in a line: seconds, nanoseconds, its frame, perhaps a child frame, x, y, z, qx, qy, qz, qw; None of others."""
+    first = next((at for at, word in enumerate(words) if at > 1 and is_number(word)), 0)
+    if first not in (3, 4) or not all(word.isdigit() for word in words[:2]) or len(words) < first + 7:
+        return None
+    return _Columns([0, 1], list(range(first, first + 7)), frames=range(2, first))
+
+
+def _named_columns(headings: Sequence[str], count: int) -> _Columns | None:
+    """The columns by the last of `headings` that names a time and all of a pose.
+
+    The header.stamp of the same message comes before other times: the first column of its file mostly is the time of reception.
+    Raises ValueError where a line names `count` columns, as many as there are values, and not all of these.
+    """
+    for heading in reversed(headings):
+        text = re.sub(r'\[.*?\]|\(.*?\)', '', _IN_BRACKETS.sub(r'_\1', heading)).strip()
+        for split in SPLITS:
+            words = split.split(text)
+            names = [name.strip(' %"\'').lower().replace('/', '.').replace(' ', '_') for name in words]
+            if pose := _found(names, _COLUMNS[1:]):
+                break
+        stamps = [_found(names, forms) for forms in _STAMPS]
+        own = [each for each in stamps if pose and each and names[pose[0]].startswith(names[each[0]].rpartition('header')[0])]
+        if pose and (stamp := [*own, _found(names, _COLUMNS[:1])][0]):
+            forms = () if own else ((_NS, 1), (_US, 10**3), (_MS, 10**6))
+            units = [unit for form, unit in forms if re.search(f'{form}$', names[stamp[0]])]
+            units += [1] * any(name.startswith(_ROSTOPIC) for name in names)
+            frames = [at for at, name in enumerate(names) if re.fullmatch(r'.*header[._]frame_id|(.*[._])?child_frame_id', name)]
+            return _Columns(stamp, pose, [*units, 0][0], _PER_METRE.get(names[pose[0]][-3:], 1), frames)
+        if (not pose and _found(names, _COLUMNS[4:])) or (len(words) == count > 1 and (pose or HEADING.match(heading))):
+            raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, or timestamp_ms, _us or '
+                             '_ns), a position (x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
+    return None
+
+
+def _found(names: Sequence[str], forms: Sequence[str]) -> list[int]:
+    """The first column of each form; none unless each has one."""
+    columns = [at for form in forms for at in [at for at, name in enumerate(names) if re.fullmatch(form, name)][:1]]
+    return columns if len(columns) == len(forms) else []
+
+
+def read_kitti(path: Path, stamps_ns: Sequence[int], numbered: Mapping[int, int] | None = None) -> Trajectory:
+    """Read lines of 12 numbers, the rows of a 3x4 matrix, world from camera, or of 16, those of a 4x4 one; one line per stamp.
+
+    The 16 may be in four lines, as in Open3D's trajectory.log, or columns, as ARKit, Unity and OpenGL have them. Of 7 numbers the
+    first are the position, the others the quaternion x, y, z, w. A time in seconds or nanoseconds may stand before a matrix, and
+    counts instead of `stamps_ns`; or the number of an image, as in KITTI-360, whose stamp is in `numbered`: other matrices are left
+    out then. Raises BagError that names the line, or both counts.
+    """
+    own, numbers = list[int](), list[int]()
+
+    def row(line: str) -> list[float]:
+        words = line.split(_separator(line))
+        if len(words) in (_KITTI_VALUES + 1, _MATRIX_VALUES + 1):
+            if (time := words.pop(0).strip()).isdigit() and len(time) < LEAST_DIGITS:
+                numbers.append(int(time))
+            own.append(parse_stamp(time))
+        return _rigid([_number(word) for word in words], columns)
+
+    lines = _read(path)[1]
+    columns = any(_is_by_columns(line) for _, line in lines)
+    rows = rows_of(path, lines, row)
+    if numbers and (len(numbers) < len(own) or not any(number in (numbered or {}) for number in numbers)):
+        raise BagError(f'{path}: {numbers[0]} before the matrix is the number of a frame and no time, and no image has it in its '
+                       'name: write its stamp in seconds')
+    stamps_ns = own or stamps_ns
+    if rows and len(rows) != len(stamps_ns):
+        raise BagError(f'{path} has {len(rows)} poses for {len(stamps_ns)} stamps: KITTI poses are one per frame '
+                       '(their stamps stand in a times.txt next to them, or are those of the recording)')
+    poses = np.tile(np.eye(4), (len(rows), 1, 1))
+    poses[:, :3] = np.asarray(rows, np.float64).reshape(-1, 3, 4)
+    if numbered and numbers:
+        known = [row for row, number in enumerate(numbers) if number in numbered]
+        poses, stamps_ns = poses[known], [numbered[numbers[row]] for row in known]
+    short = bool(lines) and len(lines[0][1].split(_separator(lines[0][1]))) == _TUM_VALUES - 1
+    name = 'a line per image: tx ty tz qx qy qz qw' if short else 'KITTI, matrices column by column' if columns else 'KITTI'
+    return _trajectory(path, f'{name}, by numbers of images' if numbers else name, stamps_ns, poses)
+
+
+def _rigid(values: list[float], columns: bool) -> list[float]:
+    """The 12 numbers of a 3x4 matrix, of the rows or `columns` of a matrix, or of position and quaternion. Raises ValueError."""
+    if len(values) == _TUM_VALUES - 1:
+        if abs(math.hypot(*values[3:]) - 1) > OFF_UNIT:
+            raise ValueError(f'the quaternion {values[3:]} has length {math.hypot(*values[3:]):.2f}, not 1 (tx ty tz qx qy qz qw)')
+        return [float(value) for value in poses_from([values[:3]], [values[3:]])[0, :3].ravel()]
+    if columns and len(values) == _MATRIX_VALUES:
+        values = [values[row + 4 * column] for row in range(4) for column in range(4)]
+    if values[_KITTI_VALUES:] == _LAST_ROW:
+        values = values[:_KITTI_VALUES]
+    if len(values) != _KITTI_VALUES:
+        raise ValueError(f'{len(values)} values where {_KITTI_VALUES} belong, a 3x4 matrix')
+    if not is_rotation(values):
+        raise ValueError('its left 3x3 is no rotation; the rows of [R t] are needed, world from camera')
+    return values
+
+
+def _is_by_columns(line: str) -> bool:
+    """Whether a line has the 16 numbers of a 4x4 matrix column by column, and cannot have them row by row."""
+    with suppress(ValueError):
+        values = [float(word) for word in line.split(_separator(line))][-_MATRIX_VALUES:]
+        return len(values) == _MATRIX_VALUES and values[3::4] == _LAST_ROW != values[_KITTI_VALUES:]
+    return False
+
+
+def _is_pose(words: Sequence[str]) -> bool:
+    """Whether these are 12 or 16 numbers of a pose, perhaps after a time, or the 7 of one."""
+    try:
+        values = [float(word) for word in words[(len(words) - 1) % 4 == 0:]]
+    except ValueError:
+        return False
+    if len(values) == _TUM_VALUES - 1:
+        return abs(math.hypot(*values[3:]) - 1) <= OFF_UNIT
+    return (len(values) == _KITTI_VALUES and is_rotation(values)) or _LAST_ROW in (values[_KITTI_VALUES:], values[3::4])
+
+
+def _number(text: str) -> float:
+    """Raises ValueError."""
+    try:
+        return float(text or 'nan')  # a column without a value
+    except ValueError:
+        raise ValueError(f'{text.strip()!r} is no number') from None
+
+
+def _read(path: Path) -> tuple[list[str], list[tuple[int, str]]]:
+    """As `read_lines`, with each 4x4 matrix in one line where all have four.
+
+    A line of three numbers may stand before each of them (Open3D's and Redwood's .log).
+    """
+    headings, lines = read_lines(path)
+    words = [SPLITS[1].split(line) for _, line in lines]
+    rows = [number for number, each in enumerate(words) if not (len(each) == 3 and all(map(str.isdigit, each)))]
+    if any(len(words[row]) != 4 for row in rows) or len(rows) % 4 or not rows:
+        return headings, lines
+    blocks = [rows[at:at + 4] for at in range(0, len(rows), 4)]
+    with suppress(ValueError):
+        if all([float(word) for word in words[block[3]]] == _LAST_ROW for block in blocks):
+            lines = [(lines[block[0]][0], ' '.join(word for row in block for word in words[row])) for block in blocks]
+    return headings, lines
+
+
+def _trajectory(path: Path, name: str, stamps_ns: Sequence[int], poses: Float64) -> Trajectory:
+    if not len(poses):
+        raise BagError(f'{path} holds no pose: one a line is needed')
+    with naming(path):
+        return Trajectory(np.asarray(stamps_ns, np.int64), poses, f'{path} ({name})')
