@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..core.cameras import (
     Intrinsics,
@@ -35,17 +35,7 @@ from .bag_topics import ImageTopics, load_image
 from .folder_recordings import SUFFIXES as IMAGE_SUFFIXES
 from .folder_recordings import is_hidden, natural
 from .image_folders import has_layout, open_folder
-from .sequence import (
-    CAMERA_INFO,
-    COMPRESSED_IMAGE,
-    IMAGE,
-    IMAGE_TOPIC,
-    Frame,
-    Recording,
-    Topic,
-    holds_depth,
-    readable_frames,
-)
+from .sequence import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE, IMAGE_TOPIC, Frame, Recording, Topic, holds_depth, readable_frames
 
 ARCHIVES = ('.gz', '.bz2', '.xz', '.lz4', '.zip', '.tar', '.tgz', '.7z')  # that are not unpacked here
 VIDEOS = ('.mp4', '.avi', '.mov', '.mkv', '.webm', '.m4v')
@@ -183,18 +173,14 @@ class BagRecording(Recording):
         return self._calibration.note
 
     def calibration_change(self, most: int | None = None) -> str:
-        used, (topic, _), before, others = self.intrinsics, self._info_topic(), None, list[str]()
+        used, (topic, _), others = self.intrinsics, self._info_topic(), list[str]()
         if used is None or topic is None:
             return ''
         with suppress(BagError):  # where the bag breaks off
-            for number, (_, stored) in enumerate(itertools.islice(self.storage.messages(topic), most), 1):
-                where = f'{self.path}, message {number} of {topic.name}'
+            for number, _, info in self._infos(topic, [], most):
+                if not same_frame(info.header.frame_id, self.frame_id):
+                    continue
                 with suppress(BagError):
-                    raw = unpacked(stored, where)
-                    same, before = raw[STAMP_ENDS:] == before, raw[STAMP_ENDS:]
-                    info = None if same else deserialize(raw, CAMERA_INFO, where)
-                    if info is None or not same_frame(info.header.frame_id, self.frame_id):
-                        continue
                     camera = intrinsics_of(info, self.image_topic, self._size)
                     if not same_view(used, camera):
                         others.append(f'message {number}: {camera.width}x{camera.height} pixels, fx {camera.k[0, 0]:.1f}, cx '
@@ -209,42 +195,50 @@ class BagRecording(Recording):
         topic, note = self._info_topic()
         if topic is None:
             return _Calibration(note=note)
-        first, before, refusal, notes = None, None, None, list[str]()
+        first, errors, notes = None, list[BagError](), list[str]()
         usable: _Calibration | None = None  # the first of another size
         try:
-            for number, (_, stored) in enumerate(self.storage.messages(topic), 1):
-                where = f'{self.path}, message {number} of {topic.name}'
+            for number, raw, info in self._infos(topic, errors):
+                if first is None and not same_frame(info.header.frame_id, self.frame_id):
+                    doubt = (f'CameraInfo on {topic.name} may be of another camera: its frame_id is {info.header.frame_id!r}, that '
+                             f'of {self.image_topic} is {self.frame_id!r}')
+                    if not self._is_own(topic):
+                        return _Calibration(note=f'no intrinsics in the recording: {doubt}')
+                    notes.append(f'{doubt}. It is used, since it is next to the images')
+                first = first or raw
                 try:
-                    raw = unpacked(stored, where)
-                    if raw[STAMP_ENDS:] == before:  # most drivers repeat it with each image
-                        continue
-                    info = deserialize(raw, CAMERA_INFO, where)
-                    if first is None and not same_frame(info.header.frame_id, self.frame_id):
-                        doubt = self._doubt(topic, info.header.frame_id)
-                        if not self._is_own(topic):
-                            return _Calibration(note=f'no intrinsics in the recording: {doubt}')
-                        notes.append(f'{doubt}. It is used, since it is next to the images')
-                    first, before = first or raw, raw[STAMP_ENDS:]
-                    with naming(where):
+                    with naming(f'{self.path}, message {number} of {topic.name}'):
                         camera = intrinsics_of(info, self.image_topic, self._size, topic.name)
                 except BagError as error:
-                    refusal = refusal or error
+                    errors.append(error)
                     continue
                 found = _Calibration(raw, camera, '. '.join(notes))
                 if self._size not in (None, (camera.height, camera.width)):
                     usable = usable or found
                     continue
-                if refusal is not None or usable is not None:
-                    reason = refusal or 'those before are of another size than the images'
+                if errors or usable is not None:
+                    reason = errors[0] if errors else 'those before are of another size than the images'
                     notes.append(f'message {number} of {topic.name} is the first usable CameraInfo: {reason}')
                 return found._replace(note='. '.join(notes))
         except BagError as error:  # the bag is damaged
-            refusal = refusal or error
-        return usable or _Calibration(first, note='. '.join(notes), refusal=refusal)
+            errors.append(error)
+        return usable or _Calibration(first, note='. '.join(notes), refusal=errors[0] if errors else None)
 
-    def _doubt(self, topic: Topic, frame_id: str) -> str:
-        return (f'CameraInfo on {topic.name} may be of another camera: its frame_id is {frame_id!r}, that of {self.image_topic} '
-                f'is {self.frame_id!r}')
+    def _infos(self, topic: Topic, errors: list[BagError], most: int | None = None) -> Iterator[tuple[int, bytes, Any]]:
+        """Number, data and message of each CameraInfo that is not as the one before: most drivers repeat it with each image.
+
+        `errors` gets those of messages that cannot be read. Raises BagError where the bag breaks off.
+        """
+        before = None
+        for number, (_, stored) in enumerate(itertools.islice(self.storage.messages(topic), most), 1):
+            where = f'{self.path}, message {number} of {topic.name}'
+            try:
+                raw = unpacked(stored, where)
+                if raw[STAMP_ENDS:] != before:
+                    before = raw[STAMP_ENDS:]
+                    yield number, raw, deserialize(raw, CAMERA_INFO, where)
+            except BagError as error:
+                errors.append(error)
 
     def _info_topic(self) -> tuple[Topic | None, str]:
         """The topic of these images' CameraInfo; or None, and why."""
