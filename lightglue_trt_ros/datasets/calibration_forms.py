@@ -85,6 +85,13 @@ class Fields:
         value = self._values.get(self.whole(name))
         return isinstance(value, dict) and 'data' not in value
 
+    def inner(self, name: str) -> Fields:
+        """The values of a mapping inside."""
+        value = self.get(name)
+        if not isinstance(value, dict):
+            raise ValueError(f'{self.whole(name)}: {value} is no mapping of numbers')
+        return Fields(value)
+
     def text(self, name: str) -> str:
         """Empty where it is missing."""
         value = self.get(name, '')
@@ -107,7 +114,7 @@ class Fields:
     def size(self, name: str) -> tuple[int, int]:
         """Width and height in one list, or by these names."""
         if self.is_named(name):
-            inner = Fields(self.get(name))
+            inner = self.inner(name)
             names = next((names for names in SIZES[:3] if names[0] in inner), SIZES[0])
             return inner.pixels(names[0]), inner.pixels(names[1])
         width, height = (_pixels(value, self.whole(name)) for value in self.numbers(name, 2))
@@ -157,7 +164,8 @@ def described(values: Mapping[str, Any], read: Callable[[str], Mapping[str, Any]
     if any(str(key).startswith(('Camera.', 'Camera1.')) for key in values):
         return _orbslam(values)
     nested = {} if _has_camera(values) else _cameras_in(values)
-    return {name: DescribedCamera(partial(_plain, each), partial(_first_pose, each), keys=tuple(map(str, each)))
+    keys_of_poses = 'body_T_cam0', 'IMU.T_b_c1', 'Tbc'  # whichever tool's
+    return {name: DescribedCamera(partial(_plain, each), partial(_pose, Fields(each), *keys_of_poses), keys=tuple(map(str, each)))
             for name, each in (nested or {'': dict(values)}).items()}
 
 
@@ -300,7 +308,7 @@ def _lens(fields: Fields, model: str = '', wide: float = 0.0) -> tuple[str, list
                              'from corner to corner: mostly that is a fisheye. Name the model, distortion_model: equidistant or '
                              'plumb_bob')
     else:
-        d = _by_name(fields if name is None else Fields(fields.get(name)), model, name)
+        d = _by_name(fields if name is None else fields.inner(name), model, name)
     if not d and (model == 'equidistant' or (name is None and key is not None and model not in ('none', 'pinhole'))):
         raise KeyError(f'{fields.prefix}{fields.first(*COEFFICIENTS) or COEFFICIENTS[0]}')
     return model or ('rational_polynomial' if len(d) >= 8 else 'plumb_bob'), d
@@ -373,9 +381,9 @@ def _chain(cameras: Mapping[str, Any]) -> dict[str, DescribedCamera]:
     found: dict[str, DescribedCamera] = {}
     before: DescribedCamera | None = None
     for name, values in sorted(cameras.items(), key=lambda item: int(str(item[0])[3:])):  # T_cn_cnm1 is from the number before
-        in_left = partial(_in_left, Fields(values), before)
-        camera = DescribedCamera(partial(_plain, values), partial(_chained, values, before), in_left)
-        found[str(name)] = before = camera
+        fields = Fields(values)
+        found[str(name)] = before = DescribedCamera(
+            partial(_plain, values), partial(_chained, fields, before), partial(_in_left, fields, before))
     return found
 
 
@@ -391,29 +399,20 @@ def _between(before: DescribedCamera | None, in_body: Callable[[], Float64 | Non
     return None if left is None or right is None else np.asarray(np.linalg.solve(left, right), np.float64)
 
 
-def _chained(values: Mapping[str, Any], before: DescribedCamera | None) -> Float64 | None:
+def _chained(fields: Fields, before: DescribedCamera | None) -> Float64 | None:
     """A camera's pose in the body, or that of the one before it and T_cn_cnm1."""
-    fields = Fields(values)
     pose = _pose(fields)
-    if pose is None and before is not None and 'T_cn_cnm1' in fields:
-        left = before.in_body()
-        return None if left is None else np.asarray(left @ np.linalg.inv(fields.matrix('T_cn_cnm1')), np.float64)
-    return pose
+    left = before.in_body() if pose is None and before is not None and 'T_cn_cnm1' in fields else None
+    return pose if left is None else np.asarray(left @ np.linalg.inv(fields.matrix('T_cn_cnm1')), np.float64)
 
 
-def _pose(fields: Fields) -> Float64 | None:
-    """Body from camera, by T_BS, T_imu_cam or the inverse of T_cam_imu."""
+def _pose(fields: Fields, *others: str) -> Float64 | None:
+    """Body from camera, by T_BS, T_imu_cam, the inverse of T_cam_imu, or the first of `others` that is there."""
     for name in ('T_BS', 'T_imu_cam'):
         if fields.get(name, None) is not None:
             return fields.matrix(name)
-    return np.asarray(np.linalg.inv(fields.matrix('T_cam_imu')), np.float64) if 'T_cam_imu' in fields else None
-
-
-def _first_pose(values: Mapping[str, Any]) -> Float64 | None:
-    """Of a file with one camera, whichever tool's key it has."""
-    fields = Fields(values)
-    own = _pose(fields)
-    return _optional(fields, 'body_T_cam0', 'IMU.T_b_c1', 'Tbc') if own is None else own
+    return np.asarray(np.linalg.inv(fields.matrix('T_cam_imu')), np.float64) if 'T_cam_imu' in fields else \
+        _optional(fields, *others)
 
 
 def _optional(fields: Fields, *names: str) -> Float64 | None:
@@ -427,7 +426,7 @@ def _vins(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
     fields = Fields(values)
     _camera_model(fields, 'model_type')
     size = fields.pixels('image_width'), fields.pixels('image_height')
-    projection, distortion = (_mapping(fields, f'{name}_parameters') for name in ('projection', 'distortion'))
+    projection, distortion = (fields.inner(f'{name}_parameters') for name in ('projection', 'distortion'))
     k = _pinhole(*map(projection.number, ('fx', 'fy', 'cx', 'cy')))
     model, d = _lens(distortion)
     for each in (fields, projection, distortion):
@@ -501,13 +500,6 @@ def _orbslam_camera(values: Mapping[str, Any], prefix: str, rectified: bool) -> 
                              'Write LEFT.K and LEFT.D into a file of camera_calibration (camera_matrix, distortion_coefficients)')
         others.check_all_read()
     return _camera(size, k, model, d)
-
-
-def _mapping(fields: Fields, name: str) -> Fields:
-    value = fields.get(name)
-    if not isinstance(value, dict):
-        raise ValueError(f'{fields.whole(name)}: {value} is no mapping of numbers')
-    return Fields(value)
 
 
 def _flat(value: Any, name: str) -> list[float]:
