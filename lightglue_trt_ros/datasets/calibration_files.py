@@ -17,7 +17,7 @@ import numpy as np
 
 from ..core.cameras import Intrinsics
 from ..core.types import Float64
-from ..utils.errors import BagError, first_of
+from ..utils.errors import BagError, first_of, naming
 from ..utils.files import text_of
 from . import colmap
 from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, check_finite, described, of_size, sized
@@ -199,10 +199,8 @@ def _mapping(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         start = next((line for line in text.splitlines() if line.strip() and line[0] != '#'), '')
         raise BagError(f'{path} is no calibration, it {f"begins with {start[:60]!r}" if start else "is empty"}; {_READ}')
-    try:
+    with naming(path):
         check_finite(values)
-    except ValueError as error:
-        raise BagError(f'{path}: {error}') from None
     return values
 
 
