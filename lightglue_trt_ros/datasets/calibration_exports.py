@@ -35,17 +35,15 @@ def as_chain(values: Values) -> Values:
         return values  # another tool's file
 
 
-def _of_matlab(values: Values) -> Cameras:
-    """What toStruct gives of cameraParameters: rows before columns, pixels from (1, 1), and the older matrix is transposed."""
+def _matlab(values: Values) -> dict[str, Any]:
+    """What toStruct gives of cameraParameters: rows before columns, pixels from (1, 1), and the older matrix is transposed.
+
+    The pose of stereoParameters is not read: its rotation is transposed in some versions.
+    """
     k = np.array(values['K'] if 'K' in values else np.transpose(values['IntrinsicMatrix']), np.float64)
     (height, width), (k1, k2, *k3) = values['ImageSize'], values['RadialDistortion']
-    return {0: {'resolution': [width, height], 'intrinsics': [k[0, 0], k[1, 1], k[0, 2] - 1, k[1, 2] - 1], 'skew': float(k[0, 1]),
-                'distortion_model': 'radtan', 'distortion_coeffs': [k1, k2, *values['TangentialDistortion'], *k3]}}
-
-
-def _matlab_pair(values: Values) -> Cameras:
-    """What toStruct gives of stereoParameters, without the pose, whose rotation is transposed in some versions."""
-    return {number: _of_matlab(values[f'CameraParameters{number + 1}'])[0] for number in range(2)}
+    return {'resolution': [width, height], 'intrinsics': [k[0, 0], k[1, 1], k[0, 2] - 1, k[1, 2] - 1], 'skew': float(k[0, 1]),
+            'distortion_model': 'radtan', 'distortion_coeffs': [k1, k2, *values['TangentialDistortion'], *k3]}
 
 
 def _flat(values: Values, depth: int = 2) -> Values:
@@ -148,18 +146,14 @@ def _luxonis(values: Values) -> Cameras:
         'distortion_coeffs': camera['distortionCoeff']} for socket, camera in values['cameraData']}
 
 
-def _vikit(values: Values) -> Cameras:
+def _vikit(values: Values) -> dict[str, Any]:
     """SVO's and FAST-LIVO's: cam_d0 ... are k1, k2, p1, p2, k3 of a pinhole, and coefficients of a fisheye are k1 to k4."""
     kind = str(values['cam_model'])
     model = _VIKIT.get(kind.lower())
     names = [name for name in ('cam_d{}', 'k{}') for name in map(name.format, range(5)) if name in values]
-    return {0: {'camera_model': kind if model is None else 'pinhole', 'resolution': [values['cam_width'], values['cam_height']],
-                'intrinsics': [values[f'cam_{name}'] for name in ('fx', 'fy', 'cx', 'cy')], 'distortion_model': model or kind,
-                'distortion_coeffs': [values[name] for name in names] or [0.0] * 4}}
-
-
-def _vikit_rig(values: Values) -> Cameras:
-    return {int(name[3:]): _vikit(values[name])[0] for name in _vikit_names(values)}
+    return {'camera_model': kind if model is None else 'pinhole', 'resolution': [values['cam_width'], values['cam_height']],
+            'intrinsics': [values[f'cam_{name}'] for name in ('fx', 'fy', 'cx', 'cy')], 'distortion_model': model or kind,
+            'distortion_coeffs': [values[name] for name in names] or [0.0] * 4}
 
 
 def _vikit_names(values: Values) -> list[str]:
@@ -168,27 +162,27 @@ def _vikit_names(values: Values) -> list[str]:
             if re.fullmatch(r'cam\d', str(name)) and isinstance(value, dict) and 'cam_fx' in value]
 
 
-def _photonvision(values: Values) -> Cameras:
+def _photonvision(values: Values) -> dict[str, Any]:
     size = values['resolution']
-    return {0: {'resolution': [size['width'], size['height']], 'camera_matrix': values['cameraIntrinsics'],
-                'dist_coeffs': values['distCoeffs']}}
+    return {'resolution': [size['width'], size['height']], 'camera_matrix': values['cameraIntrinsics'],
+            'dist_coeffs': values['distCoeffs']}
 
 
-def _mast3r_slam(values: Values) -> Cameras:
+def _mast3r_slam(values: Values) -> dict[str, Any]:
     numbers = values['calibration'][:]  # of a mapping, as another tool's, there is no such part
-    return {0: {'resolution': [values['width'], values['height']], 'intrinsics': numbers[:4], 'distortion_model': 'radtan',
-                'distortion_coeffs': numbers[4:] or [0.0] * 4}}
+    return {'resolution': [values['width'], values['height']], 'intrinsics': numbers[:4], 'distortion_model': 'radtan',
+            'distortion_coeffs': numbers[4:] or [0.0] * 4}
 
 
-def _gyroflow(values: Values) -> Cameras:
+def _gyroflow(values: Values) -> dict[str, Any]:
     """A lens profile: that of cv2.fisheye, unless it names another model."""
     lens, size = values['fisheye_params'], values['calib_dimension']
     model = values.get('distortion_model') or 'opencv_fisheye'
     stretches = [values.get(f'input_{name}_stretch') or 1 for name in ('horizontal', 'vertical')]
     changed = f'stretched by {stretches[0]:g} and {stretches[1]:g}' if stretches != [1, 1] else values.get('digital_lens')
-    return {0: {'resolution': [size['w'], size['h']], 'camera_matrix': lens['camera_matrix'], 'camera_model': changed or 'pinhole',
-                'distortion_model': 'equidistant' if model == 'opencv_fisheye' else model,
-                'distortion_coeffs': lens['distortion_coeffs']}}
+    return {'resolution': [size['w'], size['h']], 'camera_matrix': lens['camera_matrix'], 'camera_model': changed or 'pinhole',
+            'distortion_model': 'equidistant' if model == 'opencv_fisheye' else model,
+            'distortion_coeffs': lens['distortion_coeffs']}
 
 
 def _airslam(values: Values) -> Cameras:
@@ -213,8 +207,8 @@ def _ov2slam(values: Values) -> Cameras:
         if 'fx' in own:
             model = values[f'Camera.model_{side}']
             cameras[number] = {
-                'resolution': [values[f'Camera.{side}_n{name}'] for name in ('width', 'height')], 'T_BS': values.get(
-                    f'body_T_cam{number}'), 'intrinsics': [own[name] for name in ('fx', 'fy', 'cx', 'cy')],
+                'resolution': [values[f'Camera.{side}_n{name}'] for name in ('width', 'height')],
+                'intrinsics': [own[name] for name in ('fx', 'fy', 'cx', 'cy')], 'T_BS': values.get(f'body_T_cam{number}'),
                 'distortion_model': 'equidistant' if model == 'fisheye' else 'radtan' if model == 'pinhole' else model,
                 'distortion_coeffs': [own[name] for name in ('k1', 'k2', 'p1', 'p2')]}
     return cameras
@@ -232,10 +226,10 @@ def _opensfm(camera: dict[str, Any]) -> dict[str, Any]:
             **{name: value for name, value in camera.items() if name[0] in 'kps' and name[1:].isdigit()}}
 
 
-def _opencalib(values: Values) -> Cameras:
+def _opencalib(values: Values) -> dict[str, Any]:
     (camera,) = (value['param'] for value in values.values())
-    return {0: {'resolution': [camera['img_dist_w'], camera['img_dist_h']], 'camera_matrix': camera['cam_K'],
-                'dist_coeffs': camera['cam_dist']}}
+    return {'resolution': [camera['img_dist_w'], camera['img_dist_h']], 'camera_matrix': camera['cam_K'],
+            'dist_coeffs': camera['cam_dist']}
 
 
 def _spectacular(camera: dict[str, Any]) -> dict[str, Any]:
@@ -248,13 +242,18 @@ def _spectacular(camera: dict[str, Any]) -> dict[str, Any]:
             'T_cam_imu': camera['imuToCamera']}
 
 
+def _one(read: Callable[[Values], dict[str, Any]]) -> Callable[[Values], Cameras]:
+    """Reads a file of one camera."""
+    return lambda values: {0: read(values)}
+
+
 def _all_have(is_camera: Callable[[dict[str, Any]], bool]) -> Callable[[Values], bool]:
     """Recognises a file that is a mapping of cameras."""
     return lambda values: bool(values) and all(isinstance(value, dict) and is_camera(value) for value in values.values())
 
 
 _TOOLS: tuple[tuple[Callable[[Values], Any], Callable[[Values], Any]], ...] = (
-    # What recognises the file of a tool, and what reads its cameras: the first that recognises a file reads it.
+    # What recognises the file of a tool, and what reads its cameras by number. The first that recognises a file reads it.
     (lambda values: isinstance(values.get('cameras'), dict) and values['cameras'],
      lambda values: enumerate(map(_opensfm, values['cameras'].values()))),
     (lambda values: values.get('cameras') and 'focalLengthX' in values['cameras'][0],
@@ -264,15 +263,16 @@ _TOOLS: tuple[tuple[Callable[[Values], Any], Callable[[Values], Any]], ...] = (
     (lambda values: values.get('cameraData'), _luxonis),
     (lambda values: values.get('sensors'), lambda values: enumerate(
         _maplab(camera) for sensor in values['sensors'] if sensor.get('sensor_type') == 'NCAMERA' for camera in sensor['cameras'])),
-    (_vikit_names, _vikit_rig),
-    ({'CameraParameters1', 'CameraParameters2'}.issubset, _matlab_pair),
+    (_vikit_names, lambda values: {int(name[3:]): _vikit(values[name]) for name in _vikit_names(values)}),
+    ({'CameraParameters1', 'CameraParameters2'}.issubset,
+     lambda values: {number: _matlab(values[f'CameraParameters{number + 1}']) for number in range(2)}),
     (_all_have(lambda camera: 'projection_type' in camera), lambda values: enumerate(map(_opensfm, values.values()))),
-    (_all_have(lambda camera: 'cam_K' in camera.get('param', {})), _opencalib),
-    ({'RadialDistortion'}.issubset, _of_matlab),
-    ({'cam_model', 'cam_fx'}.issubset, _vikit),
-    ({'cameraIntrinsics', 'resolution'}.issubset, _photonvision),
-    ({'calibration', 'width', 'height'}.issubset, _mast3r_slam),
-    ({'fisheye_params', 'calib_dimension'}.issubset, _gyroflow),
+    (_all_have(lambda camera: 'cam_K' in camera.get('param', {})), _one(_opencalib)),
+    ({'RadialDistortion'}.issubset, _one(_matlab)),
+    ({'cam_model', 'cam_fx'}.issubset, _one(_vikit)),
+    ({'cameraIntrinsics', 'resolution'}.issubset, _one(_photonvision)),
+    ({'calibration', 'width', 'height'}.issubset, _one(_mast3r_slam)),
+    ({'fisheye_params', 'calib_dimension'}.issubset, _one(_gyroflow)),
     ({'image_width', 'distortion_type', 'cam0'}.issubset, _airslam),
     ({'Camera.fxl'}.issubset, _ov2slam),
     (_opencv_keys, _opencv_pair))
