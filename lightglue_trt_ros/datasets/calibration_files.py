@@ -153,20 +153,14 @@ def _chosen(path: Path, size: Callable[[], tuple[int, int]] | None = None) -> _C
 def _choices(file: Path, size: Callable[[], tuple[int, int]] | None) -> dict[str, _Choice]:
     """The cameras of a file by name, for images of this `size`. Raises BagError."""
     said = _mapping(file)
-    with _naming_file(file):
+    try:
         whole = of_size(said, size)
         values, added = (whole, False) if size is None else sized(whole, size)
         cameras = described(values, lambda name: _mapping(file.parent / name))
-    note = 'which has no size: that of the images is taken' if added else ''
-    return {name: _Choice(file, name, camera, getattr(said.get(name), 'remark', note)) for name, camera in cameras.items()}
-
-
-@contextmanager
-def _naming_file(file: Path) -> Iterator[None]:
-    try:
-        yield
     except (KeyError, ValueError) as error:
         raise BagError(f'{file}: {error}') from None
+    note = 'which has no size: that of the images is taken' if added else ''
+    return {name: _Choice(file, name, camera, getattr(said.get(name), 'remark', note)) for name, camera in cameras.items()}
 
 
 @contextmanager
@@ -207,7 +201,7 @@ def _mapping(path: Path) -> dict[str, Any]:
 def _parsed(path: Path, text: str) -> Any:
     """The values of a text of any kind, also such that are no mapping. Raises BagError."""
     import yaml
-    with _naming_file(path):
+    with naming(path):
         values = of_text(text)
     if values:
         return values

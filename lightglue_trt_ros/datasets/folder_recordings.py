@@ -161,13 +161,10 @@ def images_in(folder: Path, stamps: str) -> list[Path]:
             raise BagError(f'{folder} holds no image, and the folders {first_of(inner, 4)}: a recording is of one camera; copy the '
                            f'images of one of these as {folder.name}/ into a new folder')
         names = sorted(entry.name for entry in folder.iterdir() if entry.is_file() and not is_hidden(entry.name))
-        raise BagError(f'{folder} holds no image ({_in_words(names)}): an image folder has {folder.name}/*.png '
+        others = f'{len(names)} other file{"s" * (len(names) != 1)}' + (f', as {names[0]}' if names else '')
+        raise BagError(f'{folder} holds no image ({others}): an image folder has {folder.name}/*.png '
                        f'(or {", ".join(SUFFIXES[1:])}) and {stamps}')
     return files
-
-
-def _in_words(names: list[str]) -> str:
-    return f'{len(names)} other file{"s" * (len(names) != 1)}' + (f', as {names[0]}' if names else '')
 
 
 def is_hidden(name: str) -> bool:
