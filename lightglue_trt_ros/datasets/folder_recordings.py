@@ -111,11 +111,7 @@ class RightFolder(FolderRecording):
         if stamps_ns is None and len(files) != len(left.files):
             raise BagError(f'{left.path} has {len(left.files)} images and {len(files)} right ones: they must be pairs')
         super().__init__(left.path, RIGHT_TOPIC, files, stamps_ns or left.stamps_ns)
-        self._camera, self.bits = camera, left.bits
-
-    @property
-    def intrinsics(self) -> Intrinsics | None:
-        return self._camera
+        self.intrinsics, self.bits = camera, left.bits
 
 
 class DepthFolder(FolderRecording):

@@ -168,11 +168,8 @@ def euroc_ground_truth(path: Path) -> Trajectory:
 
 def open_folder(path: Path, image_topic: str = IMAGE_TOPIC) -> FolderRecording | None:
     """The recording of an image folder; None where the folder has none of the layouts. Raises BagError."""
-    for layout in LAYOUTS:
-        images = layout.find(path)
-        if images is not None:
-            return layout(images, image_topic)
-    return None
+    found = ((layout, layout.find(path)) for layout in LAYOUTS)
+    return next((layout(images, image_topic) for layout, images in found if images is not None), None)
 
 
 def has_layout(path: Path) -> bool:
