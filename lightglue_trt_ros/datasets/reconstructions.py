@@ -97,16 +97,13 @@ def _of_json(values: Any, path: Path) -> tuple[str, dict[str, Float64]]:
         return 'Record3D', {f'{number}.jpg': pose for number, pose in numbered}
     frames = values['frames']
     poses = {str(Path(frame['file_path'])): np.asarray(frame['transform_matrix'], np.float64) for frame in frames}
-    _check_rotations(poses, path)
-    return 'transforms.json', {name: pose @ _OPTICAL for name, pose in poses.items()}
+    return 'transforms.json', {name: pose @ _OPTICAL for name, pose in _checked(poses, path).items()}
 
 
 def _of_splatting(cameras: list[dict[str, Any]], path: Path) -> dict[str, Float64]:
     """Raises BagError, and KeyError or TypeError for another file."""
-    poses = {str(Path(camera['img_name'])): _whole(np.column_stack([camera['rotation'], camera['position']]))
-             for camera in cameras}
-    _check_rotations(poses, path)
-    return poses
+    return _checked({str(Path(camera['img_name'])): _whole(np.column_stack([camera['rotation'], camera['position']]))
+                     for camera in cameras}, path)
 
 
 def _of_polycam(path: Path) -> dict[str, Float64]:
@@ -119,8 +116,7 @@ def _of_polycam(path: Path) -> dict[str, Float64]:
             if not isinstance(values, dict) or not set(names) <= values.keys():
                 raise ValueError('it has no t_00 to t_23, the pose of an image in Polycam: name a folder of such, or of matrices')
             poses[file.name] = _whole([float(values[name]) for name in names])
-    _check_rotations(poses, path)
-    return {name: pose @ _OPTICAL for name, pose in poses.items()}
+    return {name: pose @ _OPTICAL for name, pose in _checked(poses, path).items()}
 
 
 def _whole(rows: ArrayLike) -> Float64:
@@ -128,11 +124,12 @@ def _whole(rows: ArrayLike) -> Float64:
     return np.vstack([np.reshape(np.asarray(rows, np.float64), (3, 4)), [0, 0, 0, 1]])
 
 
-def _check_rotations(poses: dict[str, Float64], path: Path) -> None:
-    """Raises BagError."""
+def _checked(poses: dict[str, Float64], path: Path) -> dict[str, Float64]:
+    """`poses`. Raises BagError where the rotation of one is none."""
     wrong = next((name for name, pose in poses.items() if pose.shape != (4, 4) or not is_rotation(pose[:3])), None)
     if wrong is not None:
         raise BagError(f'{path}: the matrix of {wrong} is {poses[wrong].tolist()}: its left upper 3x3 is no rotation')
+    return poses
 
 
 def _of_folder(path: Path) -> dict[str, Float64]:
@@ -143,8 +140,7 @@ def _of_folder(path: Path) -> dict[str, Float64]:
             values = np.array(text_of(file).replace(',', ' ').split(), np.float64)
             if len(values) in (12, 16) and np.isfinite(values).all():
                 poses[file.name] = _whole(values[:12])
-    _check_rotations(poses, path)
     if not poses:
         raise BagError(f'{path} is a folder without poses: name a file, or a folder of .txt with a 4x4 matrix (world from camera) '
                        'for each image, named as the images are')
-    return poses
+    return _checked(poses, path)
