@@ -215,10 +215,10 @@ def sized(values: Mapping[str, Any], size: Callable[[], tuple[int, int]]) -> tup
     fields = Fields(values, prefix)
     if any(name in fields for names in SIZES for name in names):
         return dict(values), False
-    cameras = {name: sized(value, size) for name, value in values.items() if isinstance(value, dict) and _has_matrix(value)}
+    cameras = {name: sized(value, size) for name, value in values.items() if isinstance(value, dict) and _has_matrix(Fields(value))}
     if cameras:
         return {**values, **{name: camera for name, (camera, _) in cameras.items()}}, any(added for _, added in cameras.values())
-    if not _has_matrix(values, prefix):
+    if not _has_matrix(fields):
         return dict(values), False
     matrix = fields.first(*MATRICES)
     numbers = fields.numbers(matrix, 9, 4) if matrix else list(map(fields.number, FOCALS[0]))
@@ -232,8 +232,7 @@ def sized(values: Mapping[str, Any], size: Callable[[], tuple[int, int]]) -> tup
     return {**values, f'{prefix}width': width, f'{prefix}height': height}, True
 
 
-def _has_matrix(values: Mapping[str, Any], prefix: str = '') -> bool:
-    fields = Fields(values, prefix)
+def _has_matrix(fields: Fields) -> bool:
     matrix = fields.first(*MATRICES)
     return fields.is_listed(matrix) if matrix else all(map(fields.__contains__, FOCALS[0]))
 
