@@ -18,7 +18,7 @@ from .bag import BagRecording
 from .bag_storage import deserialize
 from .folder_recordings import FolderRecording
 from .image_folders import euroc_ground_truth
-from .own_odometry import TF, Origin, OwnOdometry
+from .own_odometry import PATH, TF, Origin, OwnOdometry
 from .pose_files import KINDS, kind_of, read_kitti, read_quaternions
 from .poses import Poses, Trajectory, are_on_grid, interpolated
 from .reconstructions import read_reconstruction
@@ -27,9 +27,8 @@ from .stamps import read_stamps
 
 _ODOMETRY = ('nav_msgs/msg/Odometry', 'geometry_msgs/msg/PoseWithCovarianceStamped')
 _TRANSFORM = 'geometry_msgs/msg/TransformStamped'
-POSE_TYPES = (POSE_STAMPED, *_ODOMETRY, _TRANSFORM, TF)
+POSE_TYPES = (POSE_STAMPED, *_ODOMETRY, _TRANSFORM, TF)  # a Path is read where it is named: most are plans
 STATIC = '/tf_static'
-PATH = 'nav_msgs/msg/Path'  # read where it is named: most are plans
 _POSITIONS = ('geometry_msgs/msg/PointStamped', 'sensor_msgs/msg/NavSatFix')  # without rotations
 _NOT_READ = (PATH, 'geometry_msgs/msg/PoseArray', *_POSITIONS)
 _AIMS = re.compile('goal|initial_?pose|setpoint|waypoint|desired', re.IGNORECASE)  # topics of where a robot is to be
