@@ -385,20 +385,13 @@ class BagRecording(Recording):
 
 def right_of(recording: Recording, topic: str | None = None) -> Recording | None:
     """The right images: those of `topic` in a bag, else those of an image folder's layout. Raises BagError."""
-    if topic is None:
-        return recording.right
-    if not isinstance(recording, BagRecording):
-        raise BagError(f'{recording.path} is an image folder without a topic {topic}: its right images are found by themselves')
-    return recording.other(topic)
+    return recording.right if topic is None else _other(recording, topic, 'its right images are found by themselves')
 
 
 def depth_of(recording: Recording, topic: str | None = None) -> Recording:
     """The depth images: those of `topic` in a bag, else those that the recording has by itself. Raises BagError without any."""
     if topic is not None:
-        if not isinstance(recording, BagRecording):
-            raise BagError(f'{recording.path} is an image folder without a topic {topic}: give --depth, which finds its '
-                           'depth images')
-        return recording.other(topic)
+        return _other(recording, topic, 'give --depth, which finds its depth images')
     if recording.depth is not None:
         return recording.depth
     if not isinstance(recording, BagRecording):
@@ -412,6 +405,12 @@ def depth_of(recording: Recording, topic: str | None = None) -> Recording:
     raise BagError(f'{recording.path} does not say which depth images are registered to {recording.image_topic}: of the topics '
                    f'that hold depth, not exactly one has its frame_id {recording.frame_id!r}: {found}. Register them in the '
                    f'driver, or name the topic (--depth-topic)')
+
+
+def _other(recording: Recording, topic: str, advice: str) -> Recording:
+    if not isinstance(recording, BagRecording):
+        raise BagError(f'{recording.path} is an image folder without a topic {topic}: {advice}')
+    return recording.other(topic)
 
 
 def stereo_recording(left: Recording, topic: str | None = None,
