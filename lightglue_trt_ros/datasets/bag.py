@@ -243,9 +243,8 @@ class BagRecording(Recording):
     def _info_topic(self) -> tuple[Topic | None, str]:
         """The topic of these images' CameraInfo; or None, and why."""
         infos = [topic for topic in self.topics if topic.type == CAMERA_INFO and topic.count]
-        own = filter(self._is_own, infos)
-        for topic in sorted(own, key=lambda topic: not (is_rectified(topic.name) or topic.name.endswith('_raw'))):
-            return topic, ''
+        if own := list(filter(self._is_own, infos)):
+            return min(own, key=lambda topic: not (is_rectified(topic.name) or topic.name.endswith('_raw'))), ''
         fitting = [topic for topic in infos if is_rectified(self.image_topic) or not is_rectified(topic.name)]
         if len(infos) == 1 and fitting and not self._camera:
             return infos[0], ''
