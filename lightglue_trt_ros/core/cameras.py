@@ -24,7 +24,7 @@ _COUNTS = (4, 5, 8, 12, 14)  # under either name: those that are left out are ze
 _TRANSPORT = re.compile(r'(?<=[^/])/(compressed|compressedDepth|theora|zstd|ffmpeg|foxglove|h264)$')  # image_transport's plugins
 _RECTIFIED = re.compile(r'(?<!not)(?<!non)(?<!un)(^|_)rect(ified)?(_|$)')  # in a name of a topic, as image_rect_color has it
 _RAW = re.compile(r'(^|_)raw(_|$)')
-_ENDS_OF_FRAMES = re.compile(r'_(optical|frame|link)$')
+_ENDS_OF_FRAMES = re.compile(r'(_(optical|frame|link))+$')
 REGISTERED_PX = 1.0  # two calibrations of one camera give a pixel the same ray, to this accuracy
 LEAST_BASELINE_M, MOST_BASELINE_M = 1e-4, 10.0  # of a rig
 _FOCAL_SIDES = 0.03, 1e4  # focal length over the image's side: a fisheye of 360 degrees on a fifth of it, and space telescopes
@@ -144,14 +144,8 @@ def same_frame(one: str, other: str) -> bool:
     Slashes at the ends, the prefix of a robot, and the endings _optical, _frame and _link do not count: drivers mix
     camera_color_frame and camera_color_optical_frame.
     """
-    first, second = (_stem(frame.strip('/')) for frame in (one, other))
+    first, second = (_ENDS_OF_FRAMES.sub('', frame.strip('/')) for frame in (one, other))
     return not first or not second or first == second or first.endswith('/' + second) or second.endswith('/' + first)
-
-
-def _stem(frame: str) -> str:
-    while (shorter := _ENDS_OF_FRAMES.sub('', frame)) != frame:
-        frame = shorter
-    return frame
 
 
 def intrinsics_of(info: Any, image_topic: str, size: Size | None = None, topic: str = '') -> Intrinsics:

@@ -116,19 +116,20 @@ class StaticPoints:
 
     def _judge(self, rows: Rows, next_rows: Rows, points: Displacements, motion: CommonMotion) -> Judged:
         evidence = StaticEvidence(points, motion)
+        at, unit = evidence.rows, points.unit
+        now = np.stack([evidence.expected[at], np.zeros_like(evidence.static)], axis=1)
+        still = self._still.and_now(rows[at], evidence.static, now)
+        stays = np.linalg.norm(points.after[at] - still.anchors, axis=1) < STILL_PX * unit
+        static = stays & (np.linalg.norm(still.since[:, 0], axis=1) > EXPECTED_PX * unit)
+        if self.mode != 'drop' and not self.pixels.blocked and np.count_nonzero(static) <= NOTABLE * len(rows):  # mostly far away
+            return Judged(None, standing=_Still(next_rows[at][stays], still.anchors[stays], still.since[stays]))
         certain = self.mode == 'drop' or evidence.are_interleaved()
         if not (certain or evidence.camera_moves()):
             return NOTHING
-        at, unit = evidence.rows, points.unit
-        off = np.zeros((len(at), 2), np.float32) if certain else evidence.off_lines()
-        still = self._still.and_now(rows[at], evidence.static, np.stack([evidence.expected[at], off], axis=1))
-        expected_px, off_px = np.linalg.norm(still.since, axis=2).T
-        stays = np.linalg.norm(points.after[at] - still.anchors, axis=1) < STILL_PX * unit
-        static = stays & (expected_px > EXPECTED_PX * unit)
         if not certain:
-            static &= (off_px > CONTRADICTED_PX * unit) | evidence.among_fast()
-        foreign = np.zeros(len(rows), np.bool_)
-        foreign[at] = static
+            still.since[:, 1] += evidence.off_lines()
+            static &= (np.linalg.norm(still.since[:, 1], axis=1) > CONTRADICTED_PX * unit) | evidence.among_fast()
+        foreign = np.isin(np.arange(len(rows)), at[static])
         many = self.pixels.blocked or np.count_nonzero(foreign) > NOTABLE * len(rows)
         motion_px = float(np.median(np.linalg.norm(evidence.expected, axis=1))) / unit if many else 0.0
         standing = _Still(next_rows[at][stays], still.anchors[stays], still.since[stays])

@@ -8,7 +8,7 @@ from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.score_calibration import UNCALIBRATED
-from lightglue_trt_ros.core.static_evidence import Displacements
+from lightglue_trt_ros.core.static_evidence import Displacements, StaticEvidence
 from lightglue_trt_ros.core.static_points import StaticPoints
 from lightglue_trt_ros.core.types import HostFeatures, Matches
 
@@ -183,7 +183,22 @@ def test_a_track_is_judged_over_as_many_frames_as_it_stands():
     assert dropped_in[0] == 0
     assert dropped_in[1] == 60
     points.forget_tracks()
-    assert not judge(points, before, after).foreign.any()
+    assert judge(points, before, after).foreign is None
+
+
+@pytest.mark.parametrize('mode', ['auto', 'drop'])
+def test_fewer_than_can_be_told_are_not_judged_unless_all_are_dropped(mode, monkeypatch):
+    """Most points that stand are far away, where the others' motion is little; judging them to the end takes milliseconds."""
+    rng = np.random.default_rng(16)
+    road, far, dirt = scattered(rng, 300, top=260), scattered(rng, 40, 270, 222, 370, 228), scattered(rng, 8, top=300)
+    before = np.concatenate([road, far, dirt])
+    after = np.concatenate([road + (road - (320, 225)) * np.float32(0.04), far, dirt])
+    asked = []
+    monkeypatch.setattr(StaticEvidence, 'among_fast', lambda self: asked.append(self) or np.zeros(len(self.rows), np.bool_))
+    judged = judge(StaticPoints(SIZE, mode), before, after)
+    assert not asked
+    assert judged.standing is not None
+    assert (judged.foreign is None) == (mode == 'auto')
 
 
 def test_drop_asks_for_a_motion_alone():
