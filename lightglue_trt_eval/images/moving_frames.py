@@ -91,10 +91,10 @@ class MovingFrames:
         others = np.abs(np.roll(np.stack(self._smalls), len(self._smalls) // 3, axis=0) - self._smalls) > MOVED
         moving, lasting = float(np.median(others.mean(axis=(1, 2)))), float(np.mean(others.mean(axis=0) > NEARLY_ALWAYS))
         if len(self._frames) < MIN_FRAMES or moving < MOVING or lasting < LASTING:
-            raise BagError(f'{self.name}: the camera stands: {self._accepted} of {self._count} frames differ from those before, in '
-                           f'{100 * moving:.0f} % of the image, and {100 * lasting:.0f} % of it nearly always; a mask takes '
-                           f'{MIN_FRAMES} or more, {100 * MOVING:.0f} % and {100 * LASTING:.0f} %. Record a camera that rotates '
-                           'and moves')
+            raise BagError(f'{self.name}: the camera stands or hardly moves: {self._accepted} of {self._count} frames differ from '
+                           f'those before, in {100 * moving:.0f} % of the image, and {100 * lasting:.0f} % of it nearly always; a '
+                           f'mask takes {MIN_FRAMES} or more, {100 * MOVING:.0f} % and {100 * LASTING:.0f} %. Record a camera that '
+                           'rotates and moves')
         return self._frames
 
     @property

@@ -98,7 +98,7 @@ def _checked(pixels: NDArray[Any], unit_m: float) -> tuple[NDArray[Any], float]:
     median_m = float(np.median(known)) * unit_m if known.size else NEAREST_M
     if not NEAREST_M <= median_m <= FARTHEST_M:
         how = {('u', True): '16UC1 is in millimetres (REP 118), multiply by 1000 or publish 32FC1',
-               ('f', False): '32FC1 is in metres (REP 118), divide by 1000 or publish 16UC1'}
+               ('f', False): 'it must be in metres (32FC1 of REP 118), divide by 1000, publish 16UC1, or check its scale'}
         size = f'{median_m:.3g}' if median_m < 1 else f'{median_m:.0f}'
         raise FrameError(f'its median is {size} m: ' + how.get((pixels.dtype.kind, median_m < 1), 'its unit must be wrong'))
     return pixels, unit_m
