@@ -169,10 +169,10 @@ def test_variants_together_are_what_each_is_alone(frames: list[np.ndarray]) -> N
     assert [result.name for result in together] == [*wanted, 'SIFT', 'KLT']
     first = next(iter(wanted))
     described = {result.name: result.description for result in together}
-    assert described['ours none'] == f'as {first}, but refinement none'
-    assert described['ours match_threshold=0.6'] == f'as {first}, but match threshold 0.6'
+    assert described['ours_light none'] == f'as {first}, but refinement none'
+    assert described['ours_light match_threshold=0.6'] == f'as {first}, but match threshold 0.6'
     layers = {result.name: result.summary()['layers'] for result in together[:len(wanted)]}
-    assert layers['ours depth_confidence=0.5'] < layers['ours depth_confidence=-1'], 'they do stop at different exits'
+    assert layers['ours_light depth_confidence=0.5'] < layers['ours_light depth_confidence=-1'], 'they do stop at different exits'
     with closing(answering(CONFIG).backend) as backend:
         for result, config in zip(together, wanted.values(), strict=False):
             networks = SharedNetworks(backend, [config])
@@ -189,7 +189,7 @@ def test_variants_together_are_what_each_is_alone(frames: list[np.ndarray]) -> N
 def test_margins_of_masks_share_no_networks() -> None:
     """The features of a frame differ by it."""
     wanted = variants(CONFIG, ('mask_margin=0', 'mask_margin=4', 'refinement=none'))
-    assert [[*group] for group in by_networks(wanted)] == [['ours mask_margin=0'], ['ours mask_margin=4', 'ours none']]
+    assert [[*group] for group in by_networks(wanted)] == [['ours_light mask_margin=0'], ['ours_light mask_margin=4', 'ours_light none']]
 
 
 def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray], tmp_path: Path,
@@ -220,9 +220,9 @@ def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray
     predict(wanted, [Baseline('klt', 128)], seen, STRIDES, kept)
     results, _ = score(kept, seen.scene, estimate_relative_pose)
     assert (kept.interrupted, kept.failure, notes, most[0], open_now[0]) == (False, '', [], 1, 0)
-    assert [result.name for result in results] == ['ours patches', 'ours 64', 'ours none', 'ours', 'KLT']
+    assert [result.name for result in results] == ['ours_light patches', 'ours_light 64', 'ours_light none', 'ours', 'KLT']
     said = [each.getMessage() for each in caplog.records if each.name.endswith('.run')]  # not how far it is
-    assert [line.partition(':')[0] for line in said] == ['ours patches', 'ours none', 'KLT', 'ours 64', 'ours']
+    assert [line.partition(':')[0] for line in said] == ['ours_light patches', 'ours_light none', 'KLT', 'ours_light 64', 'ours']
     for result in results:
         for stride, table in result.pairs.items():
             np.testing.assert_equal(table, expected[result.name].pairs[stride], 'what compares with the first one too')
@@ -242,7 +242,7 @@ def test_an_end_in_a_later_turn_says_what_it_covers(frames: list[np.ndarray], tm
     predict(wanted, [], seen, STRIDES, kept)
     results, _ = score(kept, seen.scene, estimate_relative_pose)
     assert [result.count() for result in results] == [8, 3]
-    assert (kept.interrupted, kept.covered, notes) == (True, 4, ['ours 64: not begun'])
+    assert (kept.interrupted, kept.covered, notes) == (True, 4, ['ours_light 64: not begun'])
     found = Evaluation({'frames': COUNT}, '', results, STRIDES, interrupted=True, covered=kept.covered)
     assert coverage(found).startswith('Interrupted: the figures of ours 96 cover the first 4 of 9 frames (44 %), pairs: 3 of ')
 
