@@ -189,7 +189,8 @@ def test_variants_together_are_what_each_is_alone(frames: list[np.ndarray]) -> N
 def test_margins_of_masks_share_no_networks() -> None:
     """The features of a frame differ by it."""
     wanted = variants(CONFIG, ('mask_margin=0', 'mask_margin=4', 'refinement=none'))
-    assert [[*group] for group in by_networks(wanted)] == [['ours_light mask_margin=0'], ['ours_light mask_margin=4', 'ours_light none']]
+    assert [[*group] for group in by_networks(wanted)] == [
+        ['ours_light mask_margin=0'], ['ours_light mask_margin=4', 'ours_light none']]
 
 
 def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray], tmp_path: Path,
@@ -244,7 +245,7 @@ def test_an_end_in_a_later_turn_says_what_it_covers(frames: list[np.ndarray], tm
     assert [result.count() for result in results] == [8, 3]
     assert (kept.interrupted, kept.covered, notes) == (True, 4, ['ours_light 64: not begun'])
     found = Evaluation({'frames': COUNT}, '', results, STRIDES, interrupted=True, covered=kept.covered)
-    assert coverage(found).startswith('Interrupted: the figures of ours 96 cover the first 4 of 9 frames (44 %), pairs: 3 of ')
+    assert coverage(found).startswith('Interrupted: the figures of ours_light 96 cover the first 4 of 9 frames (44 %), pairs: 3 of ')
 
 
 def test_placement_alone_leaves_the_matches_as_they_are(frames: list[np.ndarray]) -> None:
