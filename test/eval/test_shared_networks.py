@@ -245,7 +245,7 @@ def test_an_end_in_a_later_turn_says_what_it_covers(frames: list[np.ndarray], tm
     assert [result.count() for result in results] == [8, 3]
     assert (kept.interrupted, kept.covered, notes) == (True, 4, ['ours_light 64: not begun'])
     found = Evaluation({'frames': COUNT}, '', results, STRIDES, interrupted=True, covered=kept.covered)
-    assert coverage(found).startswith('Interrupted: the figures of ours_light 96 cover the first 4 of 9 frames (44 %), pairs: 3 of ')
+    assert coverage(found).startswith('Interrupted: the figures of ours_light 96 cover the first 4 of 9 frames (44 %), pairs: 3 ')
 
 
 def test_placement_alone_leaves_the_matches_as_they_are(frames: list[np.ndarray]) -> None:

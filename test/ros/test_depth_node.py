@@ -202,7 +202,7 @@ def test_depth_images_that_cannot_be_used_are_told_with_the_remedy(stack):
     number = 0
     for depth, told in (
             (WALL[:, :-8], 'depth image dropped: it has 248x192 pixels, the image 256x192: let the driver register'),
-            (WALL.astype(np.float32), 'its median is 2000 m: 32FC1 is in metres'),
+            (WALL.astype(np.float32), 'its median is 2000 m: it must be in metres'),
             (WALL // 1000, 'its median is 0.002 m: 16UC1 is in millimetres (REP 118), multiply by 1000 or publish 32FC1'),
             (WALL.view(np.uint8), 'depth is 16UC1 in millimetres or 32FC1 in metres')):
         for image in itertools.islice(images, 3):
