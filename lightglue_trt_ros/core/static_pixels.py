@@ -14,7 +14,6 @@ from .types import UInt8
 class StaticPixels:
     """What stands in the images of a moving camera: pixels that are brighter than what is around them in nearly all, or darker."""
 
-    SMOOTHED_PX = 1.0  # as keypoints see an image: what single pixels add is subtracted, and blocks none
     CONTRAST = 4.0  # least difference from the mean around, gray levels
     SURE, LEAST_IMAGES = 0.8, 3  # share of the images in which a pixel differs, and of how many
     MEMORY = 20  # images
@@ -51,8 +50,7 @@ class StaticPixels:
         if known and self._late < self.RARELY:
             return
         self._late, self.images = 0, self.images + 1
-        smooth = cv2.GaussianBlur(resize_gray(image, self.size).astype(np.float32), (0, 0), self.SMOOTHED_PX)
-        detail, _ = detail_of(np.asarray(smooth, np.float32))
+        detail, _ = detail_of(resize_gray(image, self.size).astype(np.float32))
         part = np.float32(1 / min(self.images, self.MEMORY))
         self._mean = self._mean + part * (detail - self._mean)
         self._brighter = self._brighter + part * ((detail > self.CONTRAST) - self._brighter)
