@@ -116,7 +116,9 @@ def assert_same(found: Correspondences | None, expected: Correspondences) -> Non
     assert (found.inliers, found.tested) == (expected.inliers, expected.tested)
     if expected.inliers:
         assert found.quantile == pytest.approx(expected.quantile, rel=2e-4)
-        assert found.second_quantile == pytest.approx(expected.second_quantile, rel=0.02), 'of a matrix that nothing iterates'
+        alike = variance_factor.ALIKE[0] + variance_factor.ALIKE[1] / expected.inliers**0.5  # log of a ratio that counts
+        if min(found.second_quantile, expected.second_quantile) < np.exp(alike + 0.5) * expected.quantile:
+            assert found.second_quantile == pytest.approx(expected.second_quantile, rel=0.02), 'of a matrix that nothing iterates'
 
 
 def distorted(points: np.ndarray, camera: Intrinsics) -> np.ndarray:
