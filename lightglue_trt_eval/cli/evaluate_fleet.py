@@ -15,6 +15,7 @@ from lightglue_trt_ros.core.masks import load_mask
 from lightglue_trt_ros.utils.arguments import number, positive
 from lightglue_trt_ros.utils.commands import INTERRUPTED, command, log
 from lightglue_trt_ros.utils.console import print_table
+from lightglue_trt_ros.utils.errors import first_of
 from lightglue_trt_ros.utils.files import own_output_folder, written_together
 from lightglue_trt_ros.utils.processes import stop_on_signal
 
@@ -130,8 +131,7 @@ def _print(out: Path, report: FleetReport) -> None:
     for line in report.comparison.causes if report.comparison else ():
         print(f'changed: {line}')
     if report.comparison is not None and (missing := report.comparison.missing):
-        print(f'evaluated before, not asked for now: {len(missing)}, {", ".join(missing[:MISSING])}'
-              + f' and {len(missing) - MISSING} more' * (len(missing) > MISSING))
+        print(f'evaluated before, not asked for now: {len(missing)}, {first_of(missing, MISSING)}')
     log.info(f'see {out / PAGE}; {report.seconds:.1f} s')
 
 
