@@ -30,8 +30,9 @@ from ..options import (
     check_topics,
 )
 from ..report.page import write_report
+from ..report.requirements import Requirement, check
 from ..report.side_by_side import CameraReport, not_evaluated, print_side_by_side, write_side_by_side
-from ..report.summary import Requirement, check, print_summary
+from ..report.summary import print_summary
 from ..score.metrics import Evaluation
 
 

@@ -23,8 +23,9 @@ from lightglue_trt_eval.report import page
 from lightglue_trt_eval.report.json_report import document
 from lightglue_trt_eval.report.page import render, write_report
 from lightglue_trt_eval.report.plots import draw_all, draw_worst
+from lightglue_trt_eval.report.requirements import Requirement, check
 from lightglue_trt_eval.report.side_by_side import CameraReport, write_side_by_side
-from lightglue_trt_eval.report.summary import Requirement, check, grouped, print_summary, stands_out, table, verdict, written
+from lightglue_trt_eval.report.summary import grouped, print_summary, stands_out, table, verdict, written
 from lightglue_trt_eval.score.confidence import AHEAD, BEHIND, OPEN, ConfidenceInterval
 from lightglue_trt_eval.score.metrics import CONTESTED, METRICS, DrawnPair, MatcherResult, OdometryResult
 from lightglue_trt_ros.odometry.two_view import pose_auc
