@@ -7,6 +7,8 @@ but networks see it; it is learned where the scene has less contrast than it.
 
 from __future__ import annotations
 
+from typing import Any
+
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -78,7 +80,7 @@ class _Moments:
         eighth = cv2.resize(means, None, fx=1 / FAR, fy=1 / FAR, interpolation=cv2.INTER_AREA)
         broad = means - cv2.resize(cv2.GaussianBlur(eighth, (0, 0), AROUND_PX / 2), means.shape[::-1])
         weight = 1 / (QUIET**2 + cv2.blur(broad * broad, (PATCH, PATCH)))
-        new: tuple[Float32, ...] = detail, detail * detail, weight, weight * broad
+        new: tuple[NDArray[Any], ...] = detail, detail * detail, weight, weight * broad
         for moment, values in zip((self.mean, self._square, self._weight, self._weighted), new, strict=True):
             cv2.accumulateWeighted(values, moment, 1 / min(self.images, MEMORY))
 
