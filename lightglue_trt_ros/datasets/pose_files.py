@@ -29,11 +29,13 @@ _UNIT = rf'(_?(s|secs?|seconds|{_NS}|{_US}|{_MS}))?'  # of a time
 _IN_BRACKETS = re.compile(rf'\s*[\[(]\s*(s|secs?|seconds|{_NS}|{_US}|{_MS}|mm|cm)\s*[\])]', re.IGNORECASE)
 _POSITION = r'((.*\.)?(p|t|pos|position|tran|trans|translation)([_.].*)?[_.]?)?'  # names of columns, before x, y or z
 _ROTATION = r'(.*\.)?(q|quat|quaternion|r|rot|rotation|o|orientation)([_.].*)?[_.]?'
-_COLUMNS = (rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}', *(f'{_POSITION}{axis}(_mm|_cm)?' for axis in 'xyz'),
-            *(_ROTATION + axis for axis in 'xyzw'))
+_DEVICE = '(_(world|odometry)_device)?'  # after an axis, of Project Aria
+_COLUMNS = (rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}', *(f'{_POSITION}{axis}(_mm|_cm)?{_DEVICE}' for axis in 'xyz'),
+            *(f'{_ROTATION}{axis}{_DEVICE}' for axis in 'xyzw'))
 _DIGITS = {13: 10**6, 16: 10**3}  # of a time since 1970 in milliseconds and microseconds: as seconds it is beyond MAX_STAMP_NS
 _PER_METRE = {'_mm': 1000, '_cm': 100}  # by the end of a position's name
 _ROSTOPIC = 'field.'  # before the names of `rostopic echo -p`, whose times are nanoseconds
+_FRAMES = r'.*header[._]frame_id|(.*[._])?child_frame_id|device_id'
 _STAMPS = (r'((.*[._])?stamp[._])?secs?', r'((.*[._])?stamp[._])?n(ano)?secs?'), (r'(.*\.)?header[._]stamp',)  # of a message
 
 _FORMS = (f'poses are {_TUM_VALUES} a line (TUM: t tx ty tz qx qy qz qw; with commas EuRoC: t,x,y,z,qw,qx,qy,qz), without times, '
@@ -106,14 +108,18 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
         'by the names of its columns' if headings else f'of {" in ".join(frames[::-1])}, echoed'
     if named is None and form == 'EuRoC':
         name += ': no line names the columns, qw is taken as the first of the quaternion'
+    name += ', camera from world' * columns.from_world
     table[:, :3] /= columns.per_metre
     known = np.isfinite(table).all(axis=1) & table[:, 3:].any(axis=1)
+    if len(table) > 1 and np.isfinite(table).all() and not table[:, 3:].any():
+        raise BagError(f'{path}: the quaternions of all {len(table)} poses are 0: it has positions alone, as of a prism or GPS, and '
+                       'the figures need rotations; name a file that has both (--truth)')
     if known.any() and not known.all():
         stamps, table = [stamps[number] for number in np.flatnonzero(known)], table[known]
         name += f'; lines without a pose, left out: {(~known).sum()}'
     with naming(path):
         poses = poses_from(table[:, :3], table[:, 3:])
-    return _trajectory(path, name, stamps, poses)
+    return _trajectory(path, name, stamps, np.linalg.inv(poses) if columns.from_world else poses)
 
 
 def _separator(line: str) -> str | None:
@@ -129,6 +135,7 @@ class _Columns(NamedTuple):
     unit_ns: int = 10**9  # of the one column of the stamp; 0: by its digits
     per_metre: int = 1  # units of the position
     frames: Sequence[int] = ()  # columns that name the frames of a pose
+    from_world: bool = False  # whether its poses are camera from world
 
     def stamp_of(self, words: Sequence[str]) -> int:
         """In nanoseconds. Raises ValueError."""
@@ -152,6 +159,7 @@ def _named_columns(headings: Sequence[str], count: int) -> _Columns | None:
     The header.stamp of the same message comes before other times: the first column of its file mostly is the time of reception.
     Raises ValueError where a line names `count` columns, as many as there are values, and not all of these.
     """
+    is_kapture = any(heading.startswith('kapture format') for heading in headings)
     for heading in reversed(headings):
         text = re.sub(r'\[.*?\]|\(.*?\)', '', _IN_BRACKETS.sub(r'_\1', heading)).strip()
         for split in SPLITS:
@@ -165,8 +173,8 @@ def _named_columns(headings: Sequence[str], count: int) -> _Columns | None:
             forms = () if own else ((_NS, 1), (_US, 10**3), (_MS, 10**6))
             units = [unit for form, unit in forms if re.search(f'{form}$', names[stamp[0]])]
             units += [1] * any(name.startswith(_ROSTOPIC) for name in names)
-            frames = [at for at, name in enumerate(names) if re.fullmatch(r'.*header[._]frame_id|(.*[._])?child_frame_id', name)]
-            return _Columns(stamp, pose, [*units, 0][0], _PER_METRE.get(names[pose[0]][-3:], 1), frames)
+            frames = [at for at, name in enumerate(names) if re.fullmatch(_FRAMES, name)]
+            return _Columns(stamp, pose, [*units, 0][0], _PER_METRE.get(names[pose[0]][-3:], 1), frames, is_kapture)
         if (not pose and _found(names, _COLUMNS[4:])) or (len(words) == count > 1 and (pose or HEADING.match(heading))):
             raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, or timestamp_ms, _us or '
                              '_ns), a position (x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')

@@ -16,6 +16,7 @@ from ..utils.files import text_of
 
 MAX_STAMP_NS = (2**31 - 1) * 10**9  # builtin_interfaces/Time holds seconds in an int32
 LEAST_DIGITS = 9  # of a time without a point: fewer are numbers of frames
+_NS_DIGITS = 17  # of nanoseconds with a point behind them: fewer may be seconds
 _LEAST_NS = 10**16  # a time of so many is in nanoseconds: as seconds it is beyond MAX_STAMP_NS
 HEADING = re.compile(r'\W*((t|secs?|id|index|frame\w*)\W|(?![0-9]).*(time|stamp))', re.IGNORECASE)  # a line of column names
 _CALENDAR = re.compile(r'(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.(\d*))?(?: ?Z| ?([+-]\d\d):?(\d\d))?')
@@ -54,9 +55,10 @@ def _nanoseconds_of(time: str, fraction: str | None, hours: str | None, minutes:
 
 
 def parse_nanoseconds(text: str) -> int:
-    """A count of nanoseconds. Raises ValueError when that is no stamp ROS can hold."""
+    """A count of nanoseconds, also with zeros behind a point, as ORB-SLAM3 has it. Raises ValueError for other numbers."""
     try:
-        ns = int(text)
+        whole, _, fraction = text.partition('.')
+        ns = int(text if fraction.strip('0') or len(whole) < _NS_DIGITS else whole)
     except ValueError:
         raise ValueError(f'{text!r} is not a number of nanoseconds') from None
     if not 0 <= ns <= MAX_STAMP_NS:

@@ -408,6 +408,50 @@ def test_quaternions_of_4seasons_have_qw_last(tmp_path: Path) -> None:
     assert '4Seasons' in truth.source
 
 
+@pytest.mark.parametrize('frame', ['world', 'odometry'])
+def test_trajectory_of_project_aria_is_read(tmp_path: Path, frame: str) -> None:
+    path = tmp_path / 'trajectory.csv'
+    names = [*(f't{axis}_{frame}_device' for axis in 'xyz'), *(f'q{axis}_{frame}_device' for axis in 'xyzw')]
+    others = 'device_linear_velocity_x_device,gravity_x_world,quality_score'
+    path.write_text(f'graph_uid,tracking_timestamp_us,utc_timestamp_ns,{",".join(names)},{others}\n'
+                    'c0ffee-1,87551170,-1,1,2,3,0,0,0.6,0.8,0.1,0,1.0\n')
+    truth = read_quaternions(path, kind_of(path))
+    assert truth.stamps_ns.tolist() == [87551170000]
+    np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
+
+
+def test_trajectory_of_kapture_is_of_cameras_from_the_world(tmp_path: Path) -> None:
+    path = tmp_path / 'trajectories.txt'
+    line = '{}, {}, 0.8, 0, 0, 0.6, 1, 2, 3\n'
+    heading = '# kapture format: 1.1\n# timestamp, device_id, qw, qx, qy, qz, tx, ty, tz\n'
+    path.write_text(heading + line.format(7, 'cam') + line.format(8, 'cam'))
+    truth = read_quaternions(path, kind_of(path))
+    np.testing.assert_allclose(truth.poses @ [[0.28, -0.96, 0, 1], [0.96, 0.28, 0, 2], [0, 0, 1, 3], [0, 0, 0, 1]],
+                               [np.eye(4)] * 2, atol=1e-12)
+    assert 'camera from world' in truth.source
+    path.write_text(heading + line.format(7, 'cam') + line.format(7, 'other'))
+    with pytest.raises(BagError, match='line 4: poses of more frames than cam: '):
+        read_quaternions(path, kind_of(path))
+
+
+@pytest.mark.parametrize('heading', ['', '#timestamp [ns],p_x [m],p_y [m],p_z [m],q_w [],q_x [],q_y [],q_z []\n'])
+def test_nanoseconds_may_have_zeros_behind_a_point(tmp_path: Path, heading: str) -> None:
+    path = tmp_path / 'MH01_GT.txt'
+    path.write_text(f'{heading}1403636580863555584.0000000000,1,2,3,0.8,0,0,0.6\n')
+    assert read_quaternions(path, kind_of(path)).stamps_ns.tolist() == [1403636580863555584]
+    for seconds in ('1403636580.0', '1403636580863555584.5'):
+        path.write_text(f'{heading}{seconds},1,2,3,0.8,0,0,0.6\n')
+        with pytest.raises(BagError, match=f"'{seconds}' is not a number of nanoseconds"):
+            read_quaternions(path, kind_of(path))
+
+
+def test_positions_of_a_prism_are_refused_as_such(tmp_path: Path) -> None:
+    path = tmp_path / 'hall.txt'
+    path.write_text('1628410457.03 -10.3 -7.1 -4.9 0 0 0 0\n1628410457.18 -10.3 -7.1 -4.9 0 0 0 0\n')
+    with pytest.raises(BagError, match='the quaternions of all 2 poses are 0: it has positions alone'):
+        read_quaternions(path, kind_of(path))
+
+
 def test_source_tells_the_order_of_quaternions_that_no_line_names(tmp_path: Path) -> None:
     path = tmp_path / 'poses.csv'
     path.write_text('1403636579763555584,1,2,3,0.8,0,0,0.6\n')
