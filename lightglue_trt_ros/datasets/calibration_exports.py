@@ -20,7 +20,7 @@ _INNER = ('intrinsics', 'intrinsic', 'camera_intrinsics', 'cameraintrinsics', 'c
 _OF_MIDDLE = {'u0': 'cx', 'v0': 'cy', 'ppx': 'cx', 'ppy': 'cy'}  # other names of a principal point
 _RECTIFYING = ('size', 'R', 'T', 'E', 'F', 'R1', 'R2', 'P1', 'P2', 'Q')  # of stereoCalibrate and stereoRectify
 _VIKIT = {'pinhole': 'radtan', 'pinholeradialtangential': 'radtan', 'equidistantcamera': 'equidistant',
-          'pinholeequidistant': 'equidistant'}  # SVO's and FAST-LIVO's cam_model
+          'pinholeequidistant': 'equidistant', 'pinholenodistortion': 'none'}  # SVO's and FAST-LIVO's cam_model
 _OKVIS = {'radialtangential': 'radtan', 'radialtangential8': 'rational_polynomial'}
 
 
@@ -53,7 +53,7 @@ def _flat(values: Values, depth: int = 2) -> Values:
         if isinstance(value, dict):
             own = {_OF_MIDDLE.get(str(key).lower(), str(key)): each for key, each in value.items()}
             is_camera = {'fx', 'fy', 'cx', 'cy'} <= {key.lower() for key in own}
-            if is_camera and str(name).lower() in _INNER and not own.keys() & values.keys():
+            if is_camera and str(name).lower() in _INNER and all(values.get(key, each) == each for key, each in own.items()):
                 found |= own
                 continue
             value = _flat(value, depth - 1) if depth > 1 else value
@@ -236,10 +236,20 @@ def _spectacular(camera: dict[str, Any]) -> dict[str, Any]:
     """Spectacular AI's calibration.json; imuToCamera takes points of the IMU into the camera."""
     kind = camera['model']
     lens = {'kannala-brandt4': 'equidistant', 'brown-conrady': 'radtan', 'pinhole': 'radtan'}.get(kind)
-    return {'camera_model': 'pinhole' if lens else kind, 'resolution': [camera['imageWidth'], camera['imageHeight']],
+    size = {'resolution': [camera['imageWidth'], camera['imageHeight']]} if 'imageWidth' in camera else {}
+    return {'camera_model': 'pinhole' if lens else kind, **size,
             'intrinsics': [camera[name] for name in ('focalLengthX', 'focalLengthY', 'principalPointX', 'principalPointY')],
             'distortion_model': lens or kind, 'distortion_coeffs': camera.get('distortionCoefficients') or [0.0] * 4,
             'T_cam_imu': camera['imuToCamera']}
+
+
+def _mrcal(values: Values) -> dict[str, Any]:
+    """A .cameramodel; its other lenses are refused by name."""
+    model, numbers = str(values['lensmodel']).removeprefix('LENSMODEL_'), values['intrinsics']
+    is_read = model in ('PINHOLE', 'OPENCV4', 'OPENCV5', 'OPENCV8', 'OPENCV12')
+    return {'camera_model': 'pinhole' if is_read else model, 'resolution': values['imagersize'], 'intrinsics': numbers[:4],
+            'distortion_model': 'rational_polynomial' if len(numbers) > 9 else 'radtan',
+            'distortion_coeffs': numbers[4:] or [0.0] * 4}
 
 
 def _one(read: Callable[[Values], dict[str, Any]]) -> Callable[[Values], Cameras]:
@@ -272,6 +282,7 @@ _TOOLS: tuple[tuple[Callable[[Values], Any], Callable[[Values], Any]], ...] = (
     ({'cam_model', 'cam_fx'}.issubset, _one(_vikit)),
     ({'cameraIntrinsics', 'resolution'}.issubset, _one(_photonvision)),
     ({'calibration', 'width', 'height'}.issubset, _one(_mast3r_slam)),
+    ({'lensmodel', 'imagersize'}.issubset, _one(_mrcal)),
     ({'fisheye_params', 'calib_dimension'}.issubset, _one(_gyroflow)),
     ({'image_width', 'distortion_type', 'cam0'}.issubset, _airslam),
     ({'Camera.fxl'}.issubset, _ov2slam),

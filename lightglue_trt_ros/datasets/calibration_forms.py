@@ -23,23 +23,34 @@ OTHERS = ('inverse_brown_conrady', 'modified_brown_conrady')  # RealSense's own 
 MODELS = {  # names of a camera's model in files, small letters, and the lens that they stand for; '' where another key names it
     '': '', 'pinhole': '', 'perspective': '', 'opencv': 'plumb_bob', 'kannalabrandt8': 'equidistant',
     'opencv_fisheye': 'equidistant', 'fisheye': 'equidistant', 'rectified': 'none', 'none': 'none', 'brown_conrady': 'plumb_bob',
-    'kannala_brandt4': 'equidistant', **{name: name for name in OTHERS}}
+    'kannala_brandt4': 'equidistant', 'equidistant': 'equidistant', 'plumb_bob': 'plumb_bob', 'radtan': 'radtan',
+    'radial_tangential': 'radtan', 'kb4': 'equidistant',
+    'rational_polynomial': 'rational_polynomial', **{name: name for name in OTHERS}}
+LENS_KEYS = ('calibration_model', 'projection_model', 'projection_type', 'lens_model', 'lens_type', 'camera_type', 'cam_type',
+             'type')  # may name a lens of MODELS; other words, as of products, do not count
+OTHER_LENSES = re.compile(  # and what a lens profile of Gyroflow says, not of MODELS
+    r'fish|equidist|kannala|omni|(^|_)mei$|eucm|(^|_)ds$|sphere|scaramuzza|ocam|(^|_)fov$|atan|stretch|view')
+FISHEYE_KEYS = ('fisheye_model', 'is_fisheye', 'use_fisheye', 'fisheye')  # are true for equidistant
 SIZES = (('width', 'height'), ('image_width', 'image_height'), ('w', 'h'), ('cols', 'rows'), ('resolution',), ('image_size',),
          ('imagesize',))
 MATRICES = ('camera_matrix', 'k', 'cameramat', 'cameramatrix', 'intrinsic_matrix', 'intrinsicmatrix', 'mtx', 'm',
-            'camera_intrinsic')
+            'camera_intrinsic', 'cam_k')
+MATRICES_OR_LISTS = ('intrinsics', 'intrinsic')  # also matrices
 FOCALS = (('fx', 'fy', 'cx', 'cy'), ('fl_x', 'fl_y', 'cx', 'cy'), ('fx', 'fy', 'ppx', 'ppy'))
 MODEL_KEYS = ('distortion_model', 'distortion_type', 'distortion')
 COEFFICIENTS = ('distortion_coefficients', 'distortion_coeffs', 'distortion_coefs', 'dist_coeffs', 'dist_coefs', 'dist_coeff',
-                'distcoeff', 'distcoeffs', 'dist', 'd', 'coeffs', 'camera_dist_coeffs')
+                'distcoeff', 'distcoeffs', 'dist', 'd', 'coeffs', 'camera_dist_coeffs', 'distortioncoefficients',
+                'distortion_coefficient', 'dist_coefficients', 'distortion_params', 'dist_params', 'distcoef', 'coefficients',
+                'cam_dist', 'kc')
+INNER_COEFFICIENTS = ('params', 'parameters', 'values')  # inside of a mapping of distortion
 FLAT = ('k1', 'k2', 'p1', 'p2', 'k3', 'k4', 'k5', 'k6')  # in the order of OpenCV's vector
 OFF_MIDDLE = 0.1  # of the size; a principal point is nearer, and one of images that were resized by 1.25 or more is farther
 ONE_OFF_MIDDLE = 0.12  # where the other axis is near: a resized image has both off, and DAVIS240C's lens sits 0.115 too low
 MOST_TANGENTIAL = 0.02  # of real lenses; cv2.fisheye's files name no model, and its third and fourth coefficient are larger
 WIDE = 1.2  # tangent of the angle to a corner, 50 degrees: of lenses with four coefficients and no model mostly fisheyes see more
 LENS = re.compile(  # keys that speak of a lens, in small letters; min_dist, max_dist and baseline_dist_thr are of trackers
-    r'(?<!min)(?<!max)(?<!baseline)(^|[._])dist(_|$|coef)|distor|coef(f?s?)?(_|$)|'
-    r'(^|[._])(rad_?tan|radial|tangential|fisheye(_model)?$|skew|mirror|[kp]_?\d+$|d$|s[1-4]$|tau|xi$)')
+    r'^(?!.*flags?$).*?((?<!min)(?<!max)(?<!baseline)(^|[._])dist(_|$|coef|o$|param)|distor|coef(f?s?|ficients?)?(_|$)|'
+    r'(^|[._])(rad_?tan|radial|tangential|fisheye(_model)?$|skew|mirror|[kp]_?\d+$|d$|s[1-4]$|tau|xi$|kc$|lens_?(par|coef)))')
 POSE_KEYS = ("T_BS (EuRoC), T_cam_imu or T_imu_cam (Kalibr, OpenVINS), body_T_cam0, body_T_cam1 or extrinsicRotation and "
              'extrinsicTranslation (VINS), Tbc or IMU.T_b_c1 (ORB-SLAM)')
 _MISSING: Any = object()
@@ -79,6 +90,14 @@ class Fields:
     def is_listed(self, name: str) -> bool:
         """Whether the value is a list, or a mapping."""
         return isinstance(self._values.get(self.whole(name)), (list, tuple, dict))
+
+    def is_plain_list(self, name: str) -> bool:
+        """Whether the value is a list, or OpenCV's {data: list}."""
+        return self.is_listed(name) and not self.is_named(name)
+
+    def count(self, name: str) -> int:
+        """How many values a list, nested lists or OpenCV's {data: list} have."""
+        return _count(self._values[self.whole(name)])
 
     def is_named(self, name: str) -> bool:
         """Whether the value is a mapping of names, and no {data: list}."""
@@ -126,10 +145,12 @@ class Fields:
         matrix = np.array([*values, 0, 0, 0, 1][:16]).reshape(4, 4)
         return rigid(matrix, self.whole(name))
 
-    def check_all_read(self) -> None:
-        """Raise ValueError for a key of the lens that nobody read."""
+    def check_all_read(self, is_lens: bool = False) -> None:
+        """Raise ValueError for a key of the lens that nobody read; `is_lens`: all that are no words are."""
         for name, key in self._keys.items():
-            if name not in self._read and (unread := _of_lens(name, self._values[key])):
+            value = self._values[key]
+            whole = [name, str(value)] if is_lens and not isinstance(value, str) and not _is_zero(value) else []
+            if name not in self._read and (unread := whole or _of_lens(name, value)):
                 raise ValueError(f'{".".join((key, *unread[1:-1]))}: {unread[-1][:80]} is not read here, and speaks of the lens. '
                                  f'Name the coefficients {COEFFICIENTS[0]}, or k1, k2, p1, p2, k3, or remove the key')
 
@@ -213,16 +234,15 @@ def sized(values: Mapping[str, Any], size: Callable[[], tuple[int, int]]) -> tup
     values = as_chain(values)
     prefix = 'Camera.' if 'Camera.fx' in values else ''
     fields = Fields(values, prefix)
-    if any(name in fields for names in SIZES for name in names):
+    if any(all(map(fields.__contains__, names)) for names in SIZES):
         return dict(values), False
     cameras = {name: sized(value, size) for name, value in values.items() if isinstance(value, dict) and _has_matrix(Fields(value))}
     if cameras:
         return {**values, **{name: camera for name, (camera, _) in cameras.items()}}, any(added for _, added in cameras.values())
     if not _has_matrix(fields):
         return dict(values), False
-    matrix = fields.first(*MATRICES)
-    numbers = fields.numbers(matrix, 9, 4) if matrix else list(map(fields.number, FOCALS[0]))
-    k = numbers if len(numbers) == 9 else _pinhole(*numbers)
+    matrix = _matrix_of(fields) or next((name for name in MATRICES_OR_LISTS if fields.is_plain_list(name)), None)
+    k = _k_of(fields, matrix) if matrix else _pinhole(*map(fields.number, _focals_of(fields)))
     middle, (width, height) = (k[2] or k[6], k[5] or k[7]), size()  # some write K column by column
     nearer, farther = sorted((abs(middle[0] / width - 0.5), abs(middle[1] / height - 0.5)))
     if farther > (OFF_MIDDLE if nearer > ONE_OFF_MIDDLE / 2 else ONE_OFF_MIDDLE):
@@ -233,8 +253,34 @@ def sized(values: Mapping[str, Any], size: Callable[[], tuple[int, int]]) -> tup
 
 
 def _has_matrix(fields: Fields) -> bool:
-    matrix = fields.first(*MATRICES)
-    return fields.is_listed(matrix) if matrix else all(map(fields.__contains__, FOCALS[0]))
+    if matrix := _matrix_of(fields):
+        return fields.is_listed(matrix)
+    return any(fields.is_plain_list(name) and fields.count(name) == 4 for name in MATRICES_OR_LISTS) or \
+        any(all(map(fields.__contains__, names)) for names in FOCALS)
+
+
+def _focals_of(fields: Fields) -> tuple[str, ...]:
+    """The names of focal lengths and principal point."""
+    return next((names for names in FOCALS if all(map(fields.__contains__, names))), FOCALS[0])
+
+
+def _matrix_of(fields: Fields) -> str | None:
+    """The name of the matrix K, or of the four numbers of a MATRICES; None without any."""
+    return fields.first(*MATRICES) or next((name for name in MATRICES_OR_LISTS if fields.is_plain_list(name)
+                                            and fields.count(name) in (9, 12, 16)), None)
+
+
+def _k_of(fields: Fields, name: str) -> list[float]:
+    """The 9 numbers of K, also of 4 and of those in a matrix with a fourth column of zeros."""
+    k = fields.numbers(name, 9, 4, 12, 16)
+    if len(k) == 4:
+        return _pinhole(*k)
+    if len(k) > 9:
+        rows = np.reshape(k, (-1, 4))
+        if rows[:3, 3].any():
+            raise ValueError(f'{fields.whole(name)} is a projection, its fourth column is {rows[:3, 3].tolist()}: give K, 3x3')
+        k = rows[:3, :3].ravel().tolist()
+    return k
 
 
 def rigid(matrix: Float64, name: str) -> Float64:
@@ -274,15 +320,28 @@ def _camera_model(fields: Fields, *names: str) -> str:
     """The lens that a camera's model stands for, '' where another key names it. Raises ValueError for other models."""
     for name in names:
         model = fields.text(name)
-        lens = MODELS.get(model.lower().removeprefix('distortion.').replace(' ', '_'))  # RealSense's: distortion.brown_conrady
+        lens = MODELS.get(re.sub('[ -]', '_', model.lower().removeprefix('distortion.')))  # RealSense's: distortion.brown_conrady
         if lens is None:
-            advice = ('write k2, k3, k4, k5 as dist and mu, mv, u0, v0 as fx, fy, cx, cy of a calib.yaml with distortion: '
-                      'equidistant' if model.lower() == 'kannala_brandt' else
-                      'undistort the images, or calibrate anew with pinhole and radtan or equidistant')
-            raise ValueError(f'{fields.whole(name)}: {model}, and only {fields.whole(name)}: pinhole can be used: {advice}')
+            raise ValueError(f'{fields.whole(name)}: {model}, and only {fields.whole(name)}: pinhole can be used: {_advice(model)}')
         if lens:
             return lens
+    if any(fields.text(name) for name in MODEL_KEYS if not fields.is_listed(name)):
+        return ''
+    for name in (name for name in LENS_KEYS if not fields.is_listed(name)):
+        model = fields.text(name).lower()
+        if lens := MODELS.get(re.sub('[ -]', '_', model), ''):
+            return lens
+        if OTHER_LENSES.search(model):
+            raise ValueError(f'{fields.whole(name)}: {model}, and only plumb_bob, rational_polynomial and equidistant are read: '
+                             f'name one of these if it is that, else {_advice(model)}')
     return ''
+
+
+def _advice(model: str) -> str:
+    if model.lower() == 'kannala_brandt':
+        return ('write k2, k3, k4, k5 as dist and mu, mv, u0, v0 as fx, fy, cx, cy of a calib.yaml with distortion: equidistant')
+    product = '' if OTHER_LENSES.search(model.lower()) else '; if it names a product, remove the line'
+    return f'undistort the images, or calibrate anew with pinhole and radtan or equidistant{product}'
 
 
 def _lens(fields: Fields, model: str = '', wide: float = 0.0) -> tuple[str, list[float]]:
@@ -294,7 +353,7 @@ def _lens(fields: Fields, model: str = '', wide: float = 0.0) -> tuple[str, list
     if not model and key is not None:
         model = re.split(r'[\s(,;]', fields.text(key).lower(), maxsplit=1)[0]  # calibrations have `none (rectified)`
         model = 'equidistant' if model.startswith(FISHEYE) else model
-    elif not model and fields.get('fisheye_model', None):
+    elif not model and any(not _is_zero(fields.get(name, None)) for name in FISHEYE_KEYS if not fields.is_listed(name)):
         model = 'equidistant'
     name = next((name for name in (*COEFFICIENTS, 'distortion') if fields.is_listed(name)), None)
     if name is not None and not fields.is_named(name):
@@ -306,19 +365,28 @@ def _lens(fields: Fields, model: str = '', wide: float = 0.0) -> tuple[str, list
             raise ValueError(f'{fields.whole(name)}: {d} without a model, and K sees {2 * np.degrees(np.arctan(wide)):.0f} degrees '
                              'from corner to corner: mostly that is a fisheye. Name the model, distortion_model: equidistant or '
                              'plumb_bob')
+    elif name is not None:
+        inner = fields.inner(name)
+        model = model or _camera_model(inner, 'model', 'type', *MODEL_KEYS)
+        d = _inner_list(inner) or _by_name(inner, model)
+        inner.check_all_read(is_lens=True)
     else:
-        d = _by_name(fields if name is None else fields.inner(name), model, name)
+        d = _by_name(fields, model)
     if not d and (model == 'equidistant' or (name is None and key is not None and model not in ('none', 'pinhole'))):
         raise KeyError(f'{fields.prefix}{fields.first(*COEFFICIENTS) or COEFFICIENTS[0]}')
     return model or ('rational_polynomial' if len(d) >= 8 else 'plumb_bob'), d
 
 
-def _by_name(fields: Fields, model: str, name: str | None) -> list[float]:
+def _inner_list(fields: Fields) -> list[float]:
+    """The coefficients in a mapping of distortion, where they are a list."""
+    name = next((name for name in (*COEFFICIENTS, *INNER_COEFFICIENTS) if fields.is_plain_list(name)), None)
+    return [] if name is None else fields.numbers(name)
+
+
+def _by_name(fields: Fields, model: str) -> list[float]:
     """Coefficients that have a key each, in OpenCV's order; none where there is no such key."""
     order: tuple[str, ...] = FLAT[:2] + FLAT[4:6] if model == 'equidistant' else FLAT
     values = {each: fields.number(each) for each in order if each in fields}
-    if name is not None:
-        fields.check_all_read()
     if not model and values.get('k4') and not values.keys() & {'p1', 'p2', 'k5', 'k6'}:
         raise ValueError(f'{", ".join(map(fields.whole, values))} are of a fisheye or of a polynomial: name the model, '
                          'distortion_model: equidistant or plumb_bob')
@@ -342,10 +410,9 @@ def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
     """A mapping with size, K and coefficients, by whichever names. Of rectified images its projection matrix counts."""
     fields = Fields(values)
     model = _camera_model(fields, 'model', 'camera_model', 'model_type')
-    matrix, listed = fields.first(*MATRICES), fields.first('intrinsics')
+    matrix, listed = _matrix_of(fields), fields.first('intrinsics')
     if matrix is not None:
-        size, k = _size(fields, SIZES[1]), fields.numbers(matrix, 9, 4)
-        k = _pinhole(*k) if len(k) == 4 else k  # DSEC's
+        size, k = _size(fields, SIZES[1]), _k_of(fields, matrix)  # four numbers are DSEC's
         if not any(k[2:6:3]) and all(k[6:8]):  # column by column, as Open3D, Record3D and MATLAB have it
             k = [k[row + 3 * column] for row in range(3) for column in range(3)]
         if 'fx' in fields and fields.number('fx') != k[0]:
@@ -354,7 +421,7 @@ def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
         size, k = _size(fields, SIZES[4]), _pinhole(*fields.numbers(listed, 4))
     else:
         size = _size(fields, SIZES[0])
-        k = _pinhole(*map(fields.number, next((names for names in FOCALS if all(map(fields.__contains__, names))), FOCALS[0])))
+        k = _pinhole(*map(fields.number, _focals_of(fields)))
     projection = fields.first('projection_matrix', 'p') if matrix is not None and rectified else None
     p = np.zeros((3, 4)) if projection is None else np.reshape(fields.numbers(projection, 12), (3, 4))
     if projection is not None and is_camera(p[:, :3]):
@@ -510,6 +577,12 @@ def _flat(value: Any, name: str) -> list[float]:
         raise ValueError(f'{name}: {value} is no list of numbers')
     parts = [_flat(each, name) if isinstance(each, (list, tuple)) else [_number(each, name)] for each in value]
     return [number for part in parts for number in part]
+
+
+def _count(value: Any) -> int:
+    if isinstance(value, dict) and 'data' in value:
+        value = value['data']
+    return sum(map(_count, value)) if isinstance(value, (list, tuple)) else 1
 
 
 def _number(value: Any, name: str) -> float:

@@ -1,7 +1,7 @@
 """Calibrations that tools write in a text of their own, neither YAML nor JSON, in the words that `calibration_forms` reads.
 
 COLMAP's cameras.txt, ZED's SN12345678.conf, the output of `rs-enumerate-devices -c`, ROS's ost.txt, Metashape's
-XML, DSO's camera.txt, KITTI's and Middlebury's calib.txt, matrices K, and lines of numbers.
+XML, kapture's sensors.txt, DSO's camera.txt, KITTI's and Middlebury's calib.txt, matrices K, and lines of numbers.
 """
 
 from __future__ import annotations
@@ -53,6 +53,8 @@ def of_text(text: str) -> dict[str, Any]:
         return numbers if len(numbers) == len(_values_in(text)) else {}
     if matrices := dict(_MIDDLEBURY.findall(text)):
         return _of_middlebury(text, matrices)
+    if text.startswith('# kapture format'):
+        return _of_kapture(text)
     if '<sensor ' in text and '<calibration ' in text:
         return _of_metashape_project(text)
     return _of_metashape(text) if '<projection>' in text else colmap.cameras_of(text) or _of_numbers(text)
@@ -147,6 +149,16 @@ def _of_kitti(text: str, matrices: Mapping[str, str]) -> dict[str, Any]:
             {**camera, 'resolution': size}, {'resolution': whole, 'camera_matrix': raw['K'], 'dist_coeffs': raw['D']}])
         before = offset
     return cameras
+
+
+def _of_kapture(text: str) -> dict[str, Any]:
+    """The cameras of sensors.txt by their ids, with COLMAP's models; empty for kapture's other files."""
+    rows = [[word.strip() for word in line.split(',')] for line in _values_in(text)]
+    cameras = {row[0]: colmap.cameras_of(' '.join(['0', *row[3:]])).get('cam0') for row in rows if row[2:3] == ['camera']}
+    known = {name: camera for name, camera in cameras.items() if camera is not None}
+    if cameras and not known:
+        raise ValueError(f'none of its cameras has intrinsics: {", ".join(list(cameras)[:4])}; calibrate them')
+    return known if len(known) != 1 else next(iter(known.values()))
 
 
 def _of_middlebury(text: str, matrices: Mapping[str, str]) -> dict[str, Any]:

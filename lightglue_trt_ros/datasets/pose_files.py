@@ -112,14 +112,15 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
     table[:, :3] /= columns.per_metre
     known = np.isfinite(table).all(axis=1) & table[:, 3:].any(axis=1)
     if len(table) > 1 and np.isfinite(table).all() and not table[:, 3:].any():
-        raise BagError(f'{path}: the quaternions of all {len(table)} poses are 0: it has positions alone, as of a prism or GPS, and '
-                       'the figures need rotations; name a file that has both (--truth)')
+        raise BagError(f'{path}: the quaternions of all {len(table)} poses are 0: it has only positions, as of a prism or GPS, '
+                       'and the figures need rotations; name a file that has both (--truth)')
     if known.any() and not known.all():
         stamps, table = [stamps[number] for number in np.flatnonzero(known)], table[known]
         name += f'; lines without a pose, left out: {(~known).sum()}'
     with naming(path):
         poses = poses_from(table[:, :3], table[:, 3:])
-    return _trajectory(path, name, stamps, np.linalg.inv(poses) if columns.from_world else poses)
+        poses = np.asarray(np.linalg.inv(poses), np.float64) if columns.from_world else poses
+    return _trajectory(path, name, stamps, poses)
 
 
 def _separator(line: str) -> str | None:

@@ -210,6 +210,23 @@ FORMS |= {
             zip(('k1', 'k2', 'p1', 'p2'), RADTAN, strict=True))}),
     'JSON with a camera of names': json.dumps({'left': {'resolution': {'w': 640, 'h': 480}, 'intrinsic': {
         'fx': 450.0, 'fy': 451.0, 'u0': 319.5, 'v0': 239.5, 'k1': RADTAN[0], 'k2': RADTAN[1], 'p1': RADTAN[2], 'p2': RADTAN[3]}}}),
+    'JSON with the lens by model and list': json.dumps({'image_size': {'width': 640, 'height': 480}, 'intrinsics': {
+        'fx': 450.0, 'fy': 451.0, 'cx': 319.5, 'cy': 239.5}, 'distortion': {'model': 'radtan', 'coefficients': RADTAN}}),
+    'JSON with the lens by type and list': json.dumps({'width': 640, 'height': 480, 'K': K, 'distortion': {
+        'type': 'radial-tangential', 'parameters': RADTAN}}),
+    'JSON with values inside the lens': json.dumps({'width': 640, 'height': 480, 'K': K, 'distortion_coefficients': {
+        'values': RADTAN}}),
+    'JSON with intrinsics as a matrix': json.dumps({'width': 640, 'height': 480, 'intrinsics': K, 'distortion': RADTAN}),
+    'JSON with a flat intrinsic matrix': json.dumps({'width': 640, 'height': 480, 'intrinsic': np.ravel(K).tolist(), 'kc': RADTAN}),
+    'JSON in camelCase': json.dumps({'width': 640, 'height': 480, 'intrinsicMatrix': K, 'distortionCoefficients': RADTAN}),
+    'Orbbec, the size twice': json.dumps({'color': {'width': 640, 'height': 480, 'intrinsic': {
+        'width': 640, 'height': 480, 'fx': 450.0, 'fy': 451.0, 'cx': 319.5, 'cy': 239.5}, 'distortion': dict(
+            zip(('k1', 'k2', 'p1', 'p2'), RADTAN, strict=True))}}),
+    'CalibAnything, K with a fourth column': json.dumps({'width': 640, 'height': 480, 'cam_K': {'rows': 3, 'cols': 4, 'data': [
+        [*row, 0.0] for row in K]}, 'cam_dist': {'cols': 4, 'data': RADTAN}, 'T_lidar_to_cam': {'data': BODY}}),
+    'XRSLAM': inside('cam0', f'{EUROC}distortion_model: radtan\ncamera_distortion_flag: 1\ndistortion: {RADTAN}\n'),
+    'mrcal': "{\n    'lensmodel': 'LENSMODEL_OPENCV4',\n    # focal\n    'intrinsics': [ 450, 451, 319.5, 239.5, -0.28, 0.07, "
+             "0.0002, 0.00002,],\n    'extrinsics': [ 0,0,0,0,0,0,],\n    'imagersize': [ 640, 480,],\n}\n",
     'r3live': inside('common', 'estimate_intrinsic: 1\n') + inside('vio', (
         f'image_width: 640\nimage_height: 480\ncamera_intrinsic: {np.ravel(K).tolist()}\ncamera_dist_coeffs: {RADTAN}\n')),
     'MonoGS': inside('Dataset', 'type: tum\n' + inside('Calibration', f'{FLAT_K}{FLAT_LENS}width: 640\nheight: 480\n'
@@ -237,6 +254,11 @@ FISHEYES = {
         'camera_matrix', 'M').replace('image_', ''),
     'Spectacular AI': spectacular('kannala-brandt4', KB),
     'own': f'{OWN}distortion: equidistant\ndist: {KB}\n',
+    'own, model': f'{OWN.replace("pinhole", "equidistant")}dist: {KB}\n',
+    'own, fisheye is true': f'{OWN}fisheye: true\ndist: {KB}\n',
+    'own, inside the lens': OWN + inside('distortion', f'model: equidistant\ncoeffs: {KB}\n'),
+    'own, calibration_model': f'{OWN}calibration_model: fisheye\ndist: {KB}\n',
+    'own, projection_model': f'{OWN}projection_model: equidistant\ndist: {KB}\n',
     'own, flat': f'{OWN}distortion: fisheye\n' + ''.join(f'k{number}: {value}\n' for number, value in enumerate(KB, 1)),
     'ROS': ROS.replace('plumb_bob', 'equidistant').replace(str(RADTAN), str(KB)),
     'OpenCV': f'{OPENCV}fisheye_model: 1\ndistortion_coefficients: !!opencv-matrix\n   rows: 4\n   cols: 1\n   data: {KB}\n',
@@ -258,6 +280,7 @@ WITHOUT = {
     'ORB-SLAM3': orbslam(kind='Rectified', names='', d=[]),
     'COLMAP': COLMAP.format('PINHOLE', '450.0 451.0 320.0 240.0'),
     'Basalt': basalt('pinhole', {}),
+    'SVO': inside('cam0', vikit('PinholeNoDistortion', '', [])),
     'DSO': 'Pinhole 450 451 319.5 239.5 0\n640 480\ncrop\n320 240\n',
     'DSO, relative': f'Pinhole {450 / 640} {451 / 480} 0.5 0.5 0\n640 480\nnone\n640 480\n',
     'Luxonis': luxonis(0, [0] * 14),
@@ -343,6 +366,16 @@ REFUSED = {
     'D of cv2.fisheye': (f'{OPENCV}D: [[-0.0067], [0.045], [-0.042], [0.0075]]\n', r'D: .*fisheye.*: equidistant or'),
     'p of a fisheye': (f'{OWN}distortion: equidistant\nk1: 0.1\np1: 0.1\n', 'p1: 0.1'),
     'k5 of a fisheye': (orbslam(kind='KannalaBrandt8', names='k1 k2 k3 k4 k5', d=[*KB, 0.1]), 'Camera1.k5'),
+    'unknown names inside the lens': (OWN + inside('distortion', 'd0: -0.28\nd1: 0.07\n'), 'd0: -0.28 is not read'),
+    'coefficients beside a list': (f'{OWN}dist: {RADTAN}\ncoefficients: {RADTAN}\n', r'coefficients: \[-0.28'),
+    'disto': (f'{OWN}disto: {RADTAN}\n', r'disto: \[-0.28.* is not read'),
+    'lens_params': (f'{OWN}lens_params: {RADTAN}\n', r'lens_params: \[-0.28.* is not read'),
+    'a lens by its type': (f'{OWN}type: omni\ndist: {RADTAN}\n', 'type: omni, and only plumb_bob.*name one of these if it is that'),
+    'a product': (OWN.replace('pinhole', 'acA1300') + f'dist: {RADTAN}\n', 'model: acA1300, .*names a product, remove the line'),
+    'a projection with a shift': (json.dumps({'width': 640, 'height': 480, 'cam_K': [[*row, 0.5] for row in K]}),
+                                  r'cam_K is a projection, its fourth column is \[0.5'),
+    'mrcal, other model': ("{'lensmodel': 'LENSMODEL_CAHVOR', 'intrinsics': [450, 451, 319.5, 239.5, 0.1], 'imagersize': [64, 48]}",
+                           'camera_model: CAHVOR, and only'),
     'thin prism': (f'{OWN}dist: {RADTAN}\ns1: 0.01\n', 's1: 0.01'),
     'skew': (f'{OWN}dist: {RADTAN}\nskew: 0.3\n', 'skew: 0.3'),
     'k1 to k4 without a model': (f'{OWN}k1: 0.1\nk2: 0.1\nk3: 0.1\nk4: 0.1\n', 'name the model'),

@@ -309,6 +309,29 @@ def test_colmaps_binary_has_the_cameras_of_its_text(tmp_path: Path, model: int, 
         load_intrinsics(path)
 
 
+def test_cameras_of_kapture_have_their_ids(write) -> None:
+    heading = '# kapture format: 1.1\n# sensor_id, name, sensor_type, [sensor_params]+\n'
+    left = '001, left, camera, OPENCV_FISHEYE, 640, 480, 450, 451, 320, 240, -0.013, 0.004, -0.002, 0.0004\n'
+    path = write(f'{heading}{left}lidar0, , lidar\n')
+    camera = load_intrinsics(path)
+    assert (camera.width, camera.height, numbers(camera)) == (640, 480, [450, 451, 319.5, 239.5])
+    assert (camera.distortion_model, camera.d.tolist()) == ('equidistant', [-0.013, 0.004, -0.002, 0.0004])
+    path = write(f'{heading}{left}other, , camera, SIMPLE_PINHOLE, 640, 480, 525, 320, 240\n')
+    assert numbers(load_intrinsics(Path(f'{path}:other'))) == [525, 525, 319.5, 239.5]
+    with pytest.raises(BagError, match='describes the cameras 001, other: choose one'):
+        load_intrinsics(path)
+    with pytest.raises(BagError, match='none of its cameras has intrinsics: 7; calibrate them'):
+        load_intrinsics(write(f'{heading}7, , camera, UNKNOWN_CAMERA, 640, 480\n'))
+
+
+@pytest.mark.parametrize('text', [
+    'fx: 450\nfy: 451\nppx: 319.5\nppy: 239.5\n', 'K: [450, 0, 319.5, 0, 451, 239.5, 0, 0, 1]\nH: [1, 0, 0, 0, 1, 0, 0, 0, 1]\n',
+    'intrinsics: [[450, 0, 319.5], [0, 451, 239.5], [0, 0, 1]]\ndepth_scale: 0.001\n'])
+def test_cameras_without_a_size_get_that_of_the_images(write, text: str) -> None:
+    camera = load_intrinsics(write(text), size=lambda: (640, 480))
+    assert (camera.width, camera.height, numbers(camera)) == (640, 480, [450, 451, 319.5, 239.5])
+
+
 @pytest.mark.parametrize(('text', 'd'), [
     ('450 451 319.5 239.5\n', []), ('450, 451, 319.5, 239.5, -0.28, 0.07, 0.0002, 1.7e-05\n', [-0.28, 0.07, 0.0002, 1.7e-05]),
     ('# fx fy cx cy k1 k2 p1 p2 k3\n450 451 319.5 239.5 0.26 -0.95 -0.005 0.002 1.16\n', [0.26, -0.95, -0.005, 0.002, 1.16])])

@@ -448,7 +448,7 @@ def test_nanoseconds_may_have_zeros_behind_a_point(tmp_path: Path, heading: str)
 def test_positions_of_a_prism_are_refused_as_such(tmp_path: Path) -> None:
     path = tmp_path / 'hall.txt'
     path.write_text('1628410457.03 -10.3 -7.1 -4.9 0 0 0 0\n1628410457.18 -10.3 -7.1 -4.9 0 0 0 0\n')
-    with pytest.raises(BagError, match='the quaternions of all 2 poses are 0: it has positions alone'):
+    with pytest.raises(BagError, match='the quaternions of all 2 poses are 0: it has only positions, as of a prism'):
         read_quaternions(path, kind_of(path))
 
 
