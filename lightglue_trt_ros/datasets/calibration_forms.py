@@ -50,7 +50,7 @@ MOST_TANGENTIAL = 0.02  # of real lenses; cv2.fisheye's files name no model, and
 WIDE = 1.2  # tangent of the angle to a corner, 50 degrees: of lenses with four coefficients and no model mostly fisheyes see more
 LENS = re.compile(  # keys that speak of a lens, in small letters; min_dist, max_dist and baseline_dist_thr are of trackers
     r'^(?!.*flags?$).*?((?<!min)(?<!max)(?<!baseline)(^|[._])dist(_|$|coef|o$|param)|distor|coef(f?s?|ficients?)?(_|$)|'
-    r'(^|[._])(rad_?tan|radial|tangential|fisheye(_model)?$|skew|mirror|[kp]_?\d+$|d$|s[1-4]$|tau|xi$|kc$|lens_?(par|coef)))')
+    r'(^|[._])(rad_?tan|radial|tangential|fisheye(_model|_?par.*)?$|skew|mirror|[kp]_?\d+$|d$|s[1-4]$|tau|xi$|kc$|lens_?(par|coef)))')
 POSE_KEYS = ("T_BS (EuRoC), T_cam_imu or T_imu_cam (Kalibr, OpenVINS), body_T_cam0, body_T_cam1 or extrinsicRotation and "
              'extrinsicTranslation (VINS), Tbc or IMU.T_b_c1 (ORB-SLAM)')
 _MISSING: Any = object()

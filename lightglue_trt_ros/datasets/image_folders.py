@@ -21,7 +21,8 @@ from .poses import Trajectory
 from .sequence import IMAGE_TOPIC, RIGHT_TOPIC
 from .stamps import begins_list, parse_nanoseconds, parse_stamp, read_list, read_stamps_of, stamps_of_names
 
-LISTS = ('images.txt', 'left_images.txt', 'associations.txt')  # that also are names of other files: COLMAP's images.txt has poses
+# Names of lists that other files have too: COLMAP's images.txt has poses.
+LISTS = ('images.txt', 'left_images.txt', 'associations.txt', 'color.txt')
 GROUND_TRUTH = ('state_groundtruth_estimate0', 'mocap0', 'vicon0')  # of EuRoC, of TUM-VI, and EuRoC's tracker
 TUM_PER_METRE = 5000  # of a depth image: https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats
 
@@ -70,8 +71,9 @@ class TumFolder(FolderRecording):
     """rgb.txt (stamp, file), rgb/, groundtruth.txt: the TUM RGB-D benchmark. It has no calibration: add a calib.yaml.
 
     Recordings of event cameras have images.txt in its place, and calib.txt; UZH-FPV has left_images.txt (number, stamp, file).
-    ICL-NUIM has associations.txt (stamp, file, stamp, depth file, or the other way round).
+    ICL-NUIM has associations.txt (stamp, file, stamp, depth file, or the other way round), ETH3D calibration.txt.
     depth.txt (stamp, file) lists depth images of 5000 to a metre, with stamps of their own.
+    OpenLORIS has color.txt and aligned_depth.txt, in millimetres; its depth.txt is of the depth camera.
     """
 
     @staticmethod
@@ -80,14 +82,16 @@ class TumFolder(FolderRecording):
 
     def __init__(self, path: Path, image_topic: str) -> None:
         super().__init__(path, image_topic, *_listed(path, _list_in(path), path, parse_stamp))
-        if not (path / self.calibration).exists():
-            self.calibration = 'calib.txt'
+        names = (self.calibration, 'calib.txt', 'calibration.txt')
+        self.calibration = next((name for name in names if (path / name).exists()), names[1])
 
     @cached_property
     def depth(self) -> FolderRecording | None:
-        listing = 'depth.txt' if (self.path / 'depth.txt').is_file() else _list_in(self.path)
+        own = _list_in(self.path)
+        depths, per_metre = ('aligned_depth.txt', None) if own == 'color.txt' else ('depth.txt', TUM_PER_METRE)
+        listing = depths if (self.path / depths).is_file() else own
         files, stamps = _listed(self.path, listing, self.path, parse_stamp, depth=True)
-        return None if files == self.files else DepthFolder(self, files, stamps, TUM_PER_METRE)
+        return None if files == self.files else DepthFolder(self, files, stamps, per_metre)
 
 
 class EurocFolder(FolderRecording):

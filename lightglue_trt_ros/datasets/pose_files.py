@@ -18,6 +18,7 @@ from .stamps import HEADING, LEAST_DIGITS, SPLITS, is_number, parse_nanoseconds,
 
 KINDS = ('tum', 'kitti', 'euroc')
 OFF_UNIT = 0.05  # of a quaternion's length: where columns have no names, more shows that these are others
+FEW = 10  # poses that may have one rotation
 _KITTI_VALUES, _TUM_VALUES, _MATRIX_VALUES = 12, 8, 16
 _FOUR_SEASONS_VALUES = 10, 11  # with commas
 _USUAL_NAMES = {'tum': 'TUM', 'euroc': 'EuRoC'}
@@ -35,7 +36,7 @@ _COLUMNS = (rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}', *(f'{_POSITION}{ax
 _DIGITS = {13: 10**6, 16: 10**3}  # of a time since 1970 in milliseconds and microseconds: as seconds it is beyond MAX_STAMP_NS
 _PER_METRE = {'_mm': 1000, '_cm': 100}  # by the end of a position's name
 _ROSTOPIC = 'field.'  # before the names of `rostopic echo -p`, whose times are nanoseconds
-_FRAMES = r'.*header[._]frame_id|(.*[._])?child_frame_id|device_id'
+_FRAMES = r'.*header[._]frame_id|(.*[._])?child_frame_id|(device|camera|cam|sensor)_(id|name)'
 _STAMPS = (r'((.*[._])?stamp[._])?secs?', r'((.*[._])?stamp[._])?n(ano)?secs?'), (r'(.*\.)?header[._]stamp',)  # of a message
 
 _FORMS = (f'poses are {_TUM_VALUES} a line (TUM: t tx ty tz qx qy qz qw; with commas EuRoC: t,x,y,z,qw,qx,qy,qz), without times, '
@@ -78,7 +79,8 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
     words = first.split(separator) if lines else []
     with naming(path):
         named = _named_columns(headings, len(words)) or _echoed_columns(words)
-    form = '4Seasons' if named is None and kind == 'euroc' and len(words) in _FOUR_SEASONS_VALUES else _USUAL_NAMES[kind]
+    is_four_seasons = len(words) in _FOUR_SEASONS_VALUES and words[9].strip().isdigit()  # its quality; VINS has velocities there
+    form = '4Seasons' if named is None and kind == 'euroc' and is_four_seasons else _USUAL_NAMES[kind]
     usual, order = {'TUM': (_Columns([0], [1, 2, 3, 4, 5, 6, 7]), 't x y z qx qy qz qw'),
                     '4Seasons': (_Columns([0], [1, 2, 3, 4, 5, 6, 7], 1), 't,x,y,z,qx,qy,qz,qw,…, and t in nanoseconds'),
                     'EuRoC': (_Columns([0], [1, 2, 3, 5, 6, 7, 4], 1), 't,x,y,z,qw,qx,qy,qz, and t in nanoseconds')}[form]
@@ -117,6 +119,8 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
     if known.any() and not known.all():
         stamps, table = [stamps[number] for number in np.flatnonzero(known)], table[known]
         name += f'; lines without a pose, left out: {(~known).sum()}'
+    if len(table) > FEW and (table[:, 3:] == table[0, 3:]).all() and not (table[:, :3] == table[0, :3]).all():
+        name += '; all quaternions are equal, as in a file of only positions'
     with naming(path):
         poses = poses_from(table[:, :3], table[:, 3:])
         poses = np.asarray(np.linalg.inv(poses), np.float64) if columns.from_world else poses
@@ -142,8 +146,11 @@ class _Columns(NamedTuple):
         """In nanoseconds. Raises ValueError."""
         first, *rest = (words[column] for column in self.stamp)
         unit_ns = self.unit_ns or _DIGITS.get(len(first.partition('.')[0]), 10**9)
-        return (parse_nanoseconds(first) if unit_ns == 1 else parse_stamp(first, unit_ns)) \
-            + sum(map(parse_nanoseconds, rest))
+        try:
+            return (parse_nanoseconds(first) if unit_ns == 1 else parse_stamp(first, unit_ns)) + sum(map(parse_nanoseconds, rest))
+        except ValueError as error:
+            advice = '' if self.unit_ns or rest or not is_number(first) else ': name its unit, as timestamp_ns or timestamp_us'
+            raise ValueError(f'{error}{advice}') from None
 
 
 def _echoed_columns(words: Sequence[str]) -> _Columns | None:

@@ -503,6 +503,8 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
                      r"poses are of body, and no /tf_static joins that to 'cam', .*\(--camera-in-body\)"),
     'two mountings': (lambda at: load_ground_truth(moving(at / 'b', 'body', mountings=[1.0, -1.0]), topic='/poses'),
         r'/tf_static have several poses of cam in body, as \[\[1.0, 0.0, 0.0, 0.0\], .* and \[\[.*: say where'),
+    'a time without a unit': (lambda at: truth(at, '# timestamp, x, y, z, qx, qy, qz, qw\n2150038242,1,2,3,0,0,0,1\n'),
+        r"poses.txt, line 2: '2150038242' is not a time in seconds .*: name its unit, as timestamp_ns or timestamp_us"),
     'only positions': (lambda at: truth(at, '1 2 3 4 0 0 0 0\n2 2 3 4 0 0 0 0\n'),
         r'poses.txt: the quaternions of all 2 poses are 0: it has only positions, .*name a file that has both \(--truth\)'),
     'a line of five': (lambda at: truth(at, '1 2 3 4 5\n'), r'poses.txt, line 1: 5 values: poses are 8 a line \(TUM: t tx'),

@@ -452,6 +452,28 @@ def test_positions_of_a_prism_are_refused_as_such(tmp_path: Path) -> None:
         read_quaternions(path, kind_of(path))
 
 
+def test_source_tells_of_quaternions_that_are_all_equal(tmp_path: Path) -> None:
+    path, text = tmp_path / 'leica.txt', ''.join(f'{k} {k / 9} 2 3 0 0 0 1\n' for k in range(1, 20))
+    path.write_text(text)
+    assert read_quaternions(path, kind_of(path)).source.endswith('all quaternions are equal, as in a file of only positions)')
+    path.write_text(f'{text}20 1 2 3 0 0 0.6 0.8\n')
+    assert 'are equal' not in read_quaternions(path, kind_of(path)).source
+
+
+@pytest.mark.parametrize('last', ['0.5', '0.5,-0.25'])
+def test_velocities_of_vins_are_no_line_of_4seasons(tmp_path: Path, last: str) -> None:
+    path = tmp_path / 'vio.csv'
+    path.write_text(f'1403715529812143104,1,2,3,0.8,0,0,0.6,0.1,{last}\n')
+    np.testing.assert_allclose(read_quaternions(path, kind_of(path)).poses[0, 0, :3], [0.28, -0.96, 0], atol=1e-12)
+
+
+def test_poses_of_several_cameras_in_one_file_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / 'poses.csv'
+    path.write_text('timestamp,camera_id,tx,ty,tz,qx,qy,qz,qw\n1.5,left,1,2,3,0,0,0,1\n1.5,right,9,2,3,0,0,0,1\n')
+    with pytest.raises(BagError, match='line 3: poses of more frames than left: '):
+        read_quaternions(path, kind_of(path))
+
+
 def test_source_tells_the_order_of_quaternions_that_no_line_names(tmp_path: Path) -> None:
     path = tmp_path / 'poses.csv'
     path.write_text('1403636579763555584,1,2,3,0.8,0,0,0.6\n')

@@ -185,6 +185,25 @@ def test_lists_of_event_cameras_give_the_stamps(tmp_path: Path, listing: str, fo
         open_recording(tmp_path)
 
 
+def test_folder_of_openloris_has_its_aligned_depth(tmp_path: Path) -> None:
+    for folder in ('color', 'depth', 'aligned_depth'):
+        write_images(tmp_path / folder, [f'{number}.png' for number in range(COUNT)])
+    for folder in ('color', 'depth'):
+        (tmp_path / f'{folder}.txt').write_text(''.join(f'{number}.5 {folder}/{number}.png\n' for number in range(COUNT)))
+    (tmp_path / 'calibration.txt').write_text('45 46 20 15\n')  # as ETH3D's
+    recording = open_recording(tmp_path)
+    assert isinstance(recording, TumFolder)
+    assert [frame.stamp_ns for frame in recording.frames()][:2] == [500_000_000, 1_500_000_000]
+    assert recording.intrinsics is not None
+    assert recording.intrinsics.k[0].tolist() == [45, 0, 20]
+    assert recording.depth is None  # depth/ is of the depth camera
+    (tmp_path / 'aligned_depth.txt').write_text('0.5 aligned_depth/0.png\n')
+    del recording.depth
+    assert recording.depth is not None
+    assert recording.depth.files == [tmp_path / 'aligned_depth' / '0.png']
+    assert recording.depth._per_metre is None  # millimetres
+
+
 @pytest.mark.parametrize(('listing', 'line'), [
     ('times.txt', '{stem} {stamp} 8.5'), ('timestamps.txt', '{stem}.png,{stamp}'), ('times.txt', '{stamp}')])
 def test_stamps_may_stand_after_the_names_of_images(tmp_path: Path, listing: str, line: str) -> None:
