@@ -13,10 +13,11 @@ from .poses import poses_from
 Values = Mapping[str, Any]  # of a file, by key
 Cameras = dict[int, dict[str, Any]]  # with Kalibr's keys, by number
 _BASALT = {'pinhole': 'none', 'kb4': 'equidistant', 'pinhole-radtan8': 'rational_polynomial'}
-_OPENCV_PAIRS = (('K{}', 'D{}'), ('M{}', 'D{}'), ('cameraMatrix{}', 'distCoeffs{}'), ('camera_matrix_{}', 'dist_coeffs_{}'),
-                 ('mtx{}', 'dist{}'))
+_SIDES = ('1', '2'), ('left', 'right'), ('Left', 'Right'), ('l', 'r'), ('L', 'R')  # in the keys of a pair
+_OF_PAIRS = (('K', 'M', 'mtx', 'cameraMatrix', 'camera_matrix', 'camera_mat', 'intrinsics', 'intrinsic'),
+             ('D', 'dist', 'distCoeffs', 'dist_coeffs', 'distortion_coefficients', 'distortion', 'dist_coefs'))
 _NERFSTUDIO = ('camera_model', 'w', 'h', 'fl_x', 'fl_y', 'cx', 'cy', 'k1', 'k2', 'k3', 'k4', 'p1', 'p2', 'is_fisheye')
-_INNER = ('intrinsics', 'intrinsic', 'camera_intrinsics', 'cameraintrinsics', 'camera_matrix', 'cameramatrix', 'k')
+_INNER = ('projection', 'intrinsics', 'intrinsic', 'camera_intrinsics', 'cameraintrinsics', 'camera_matrix', 'cameramatrix', 'k')
 _OF_MIDDLE = {'u0': 'cx', 'v0': 'cy', 'ppx': 'cx', 'ppy': 'cy'}  # other names of a principal point
 _RECTIFYING = ('size', 'R', 'T', 'E', 'F', 'R1', 'R2', 'P1', 'P2', 'Q')  # of stereoCalibrate and stereoRectify
 _VIKIT = {'pinhole': 'radtan', 'pinholeradialtangential': 'radtan', 'equidistantcamera': 'equidistant',
@@ -95,8 +96,13 @@ def _of_nerf(values: Values) -> Values:
 
 def _opencv_keys(values: Values) -> list[tuple[str, str]]:
     """The keys of matrix and coefficients, of the first camera and of the second; empty where there are no such."""
-    pairs = ([(matrix.format(number), lens.format(number)) for number in (1, 2)] for matrix, lens in _OPENCV_PAIRS)
-    return next((pair for pair in pairs if all(key in values for keys in pair for key in keys)), [])
+    for sides in _SIDES:
+        found = [[key for stem in stems for key in (f'{stem}{side}', f'{stem}_{side}', f'{side}_{stem}') if key in values][:1]
+                 for side in sides for stems in _OF_PAIRS]
+        if all(found):
+            keys = [key for each in found for key in each]
+            return [(keys[0], keys[1]), (keys[2], keys[3])]
+    return []
 
 
 def _opencv_pair(values: Values) -> Cameras:
@@ -105,7 +111,7 @@ def _opencv_pair(values: Values) -> Cameras:
     common = {key: value for key, value in values.items() if key not in {*pair[0], *pair[1], *_RECTIFYING}}
     if isinstance(values.get('size'), list):
         common['image_size'] = values['size']
-    left, right = ({**common, 'camera_matrix': values[k], 'dist_coeffs': values[d]} for k, d in pair)
+    left, right = (dict(_flat({**common, 'camera_matrix': values[k], 'dist_coeffs': values[d]})) for k, d in pair)
     if 'R' in values and 'T' in values:
         rotation, translation = (np.asarray(each['data'] if isinstance(each, dict) else each, np.float64).ravel().tolist()
                                  for each in (values['R'], values['T']))

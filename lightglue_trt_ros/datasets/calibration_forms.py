@@ -32,7 +32,7 @@ OTHER_LENSES = re.compile(  # and what a lens profile of Gyroflow says, not of M
     r'fish|equidist|kannala|omni|(^|_)mei$|eucm|(^|_)ds$|sphere|scaramuzza|ocam|(^|_)fov$|atan|stretch|view')
 FISHEYE_KEYS = ('fisheye_model', 'is_fisheye', 'use_fisheye', 'fisheye')  # are true for equidistant
 SIZES = (('width', 'height'), ('image_width', 'image_height'), ('w', 'h'), ('cols', 'rows'), ('resolution',), ('image_size',),
-         ('imagesize',))
+         ('imagesize',), ('imagewidth', 'imageheight'), ('img_width', 'img_height'), ('frame_width', 'frame_height'), ('img_size',))
 MATRICES = ('camera_matrix', 'k', 'cameramat', 'cameramatrix', 'intrinsic_matrix', 'intrinsicmatrix', 'mtx', 'm',
             'camera_intrinsic', 'cam_k')
 MATRICES_OR_LISTS = ('intrinsics', 'intrinsic')  # also matrices

@@ -219,6 +219,10 @@ FORMS |= {
     'JSON with intrinsics as a matrix': json.dumps({'width': 640, 'height': 480, 'intrinsics': K, 'distortion': RADTAN}),
     'JSON with a flat intrinsic matrix': json.dumps({'width': 640, 'height': 480, 'intrinsic': np.ravel(K).tolist(), 'kc': RADTAN}),
     'JSON in camelCase': json.dumps({'width': 640, 'height': 480, 'intrinsicMatrix': K, 'distortionCoefficients': RADTAN}),
+    'OpenCV, imageWidth': f'{OPENCV}D: {RADTAN}\n'.replace('image_width', 'imageWidth').replace('image_height', 'imageHeight'),
+    'YAML with a projection by names': inside('left', (
+        f'image_width: 640\nimage_height: 480\n{inside("projection", FLAT_K)}'
+        + inside('distortion', f'do_undistortion: false\n{FLAT_LENS}'))),
     'Orbbec, the size twice': json.dumps({'color': {'width': 640, 'height': 480, 'intrinsic': {
         'width': 640, 'height': 480, 'fx': 450.0, 'fy': 451.0, 'cx': 319.5, 'cy': 239.5}, 'distortion': dict(
             zip(('k1', 'k2', 'p1', 'p2'), RADTAN, strict=True))}}),
@@ -682,13 +686,15 @@ def test_chain_of_two_cameras_is_a_rig(write) -> None:
         np.testing.assert_allclose(depth, (points @ pair[0].rectification.T)[:, 2], rtol=1e-5)
 
 
-@pytest.mark.parametrize('names', ['K{} D{}', 'M{} D{}', 'cameraMatrix{} distCoeffs{}', 'camera_matrix_{} dist_coeffs_{}'])
-def test_pair_of_opencvs_stereo_calibration_is_a_rig(write, names: str) -> None:
+@pytest.mark.parametrize('sides', [(1, 2), ('left', 'right'), ('Left', 'Right'), ('L', 'R')])
+@pytest.mark.parametrize('names', ['K{} D{}', 'M{} D{}', 'cameraMatrix{} distCoeffs{}', 'camera_matrix_{} dist_coeffs_{}',
+                                   'camera_mat_{} distortion_{}', '{}_intrinsics distortion_{}', 'mtx{} dist{}'])
+def test_pair_of_opencvs_stereo_calibration_is_a_rig(write, names: str, sides: tuple[object, object]) -> None:
     def matrix(name: str, values: object, rows: int) -> str:
         data = np.ravel(values).tolist()
         return f'{name}: !!opencv-matrix\n   rows: {rows}\n   cols: {len(data) // rows}\n   dt: d\n   data: {data}\n'
 
-    (left, left_d), (right, right_d) = (names.format(number, number).split() for number in (1, 2))
+    (left, left_d), (right, right_d) = (names.format(side, side).split() for side in sides)
     text = '%YAML:1.0\n---\nimage_width: 640\nimage_height: 480\n' + ''.join(matrix(*each) for each in (
         (left, K, 3), (left_d, RADTAN, 1), (right, [[440, 0, 320], [0, 441, 240], [0, 0, 1]], 3), (right_d, [0.0] * 4, 1),
         ('R', np.eye(3), 3), ('T', [-0.11, 0, 0], 3), ('P1', np.eye(4)[:3], 3), ('Q', np.eye(4), 4)))
