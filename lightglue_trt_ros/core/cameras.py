@@ -15,10 +15,10 @@ from .geometry import Size
 from .lens import EQUIDISTANT, IDEAL, RATIONAL, Lens, Undistorted, perspective
 from .types import Float64
 
-POLYNOMIAL = {'plumb_bob': 'plumb_bob', 'radial-tangential': 'plumb_bob', 'radtan': 'plumb_bob',
-              'rational_polynomial': 'rational_polynomial', 'brown conrady': 'plumb_bob'}
-FISHEYE = ('equidistant', 'fisheye')
-_NONE = ('', 'none', 'pinhole', 'inverse brown conrady')  # the last is RealSense's, mostly of zeros
+POLYNOMIAL = {'plumb_bob': 'plumb_bob', 'radial_tangential': 'plumb_bob', 'radtan': 'plumb_bob',  # - and spaces are _ here
+              'rational_polynomial': 'rational_polynomial', 'brown_conrady': 'plumb_bob'}
+FISHEYE = ('equidistant', 'fisheye', 'kannala_brandt', 'kannala_brandt4')
+_NONE = ('', 'none', 'pinhole', 'inverse_brown_conrady')  # the last is RealSense's, mostly of zeros
 LARGEST_COEFFICIENT = 1e6  # of a lens; rational models of real ones come to some thousands
 _COUNTS = (4, 5, 8, 12, 14)  # under either name: those that are left out are zero
 _TRANSPORT = re.compile(r'(?<=[^/])/(compressed|compressedDepth|theora|zstd|ffmpeg|foxglove|h264)$')  # image_transport's plugins
@@ -234,7 +234,7 @@ def distortion_model(intrinsics: Intrinsics) -> str | None:
     An equidistant camera whose coefficients are zero is no pinhole; one without coefficients counts as one.
     Raises BagError when the model is unknown or has a wrong number of coefficients.
     """
-    name, d = intrinsics.distortion_model.strip().lower(), intrinsics.d
+    name, d = re.sub('[ -]', '_', intrinsics.distortion_model.strip().lower()), intrinsics.d
     model = 'equidistant' if name in FISHEYE else POLYNOMIAL.get(name)
     if name in _NONE and not d.any():
         return None

@@ -307,7 +307,7 @@ def _camera(size: tuple[int, int], k: list[float], model: str, d: list[float]) -
         raise ValueError(f'model: {model} with D = {d} is not read: undistort the images, or calibrate anew with radtan')
     if model in ('none', *OTHERS):
         model = 'plumb_bob'
-    camera = Intrinsics(*size, np.reshape(k, (3, 3)), POLYNOMIAL.get(model, model), np.array(d, np.float64))
+    camera = Intrinsics(*size, np.reshape(k, (3, 3)), POLYNOMIAL.get(model.replace('-', '_'), model), np.array(d, np.float64))
     distortion_model(camera)
     return camera
 
@@ -352,7 +352,7 @@ def _lens(fields: Fields, model: str = '', wide: float = 0.0) -> tuple[str, list
     key = next((name for name in MODEL_KEYS if not fields.is_listed(name) and fields.text(name)), None)
     if not model and key is not None:
         model = re.split(r'[\s(,;]', fields.text(key).lower(), maxsplit=1)[0]  # calibrations have `none (rectified)`
-        model = 'equidistant' if model.startswith(FISHEYE) else model
+        model = 'equidistant' if model.startswith(FISHEYE[:2]) else model
     elif not model and any(not _is_zero(fields.get(name, None)) for name in FISHEYE_KEYS if not fields.is_listed(name)):
         model = 'equidistant'
     name = next((name for name in (*COEFFICIENTS, 'distortion') if fields.is_listed(name)), None)

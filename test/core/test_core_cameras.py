@@ -85,6 +85,15 @@ def test_undistorting_is_the_inverse_of_distorting(model: str, d: list[float], r
     assert np.abs(undistort(distorted.astype(np.float32), camera(model, d)) - ideal(table)).max() < 0.05
 
 
+@pytest.mark.parametrize(('name', 'model'), [
+    ('Plumb Bob', 'plumb_bob'), ('radial_tangential', 'plumb_bob'), ('radial-tangential', 'plumb_bob'),
+    ('Brown-Conrady', 'plumb_bob'), ('brown_conrady', 'plumb_bob'), ('Kannala Brandt4', 'equidistant'),
+    ('kannala_brandt', 'equidistant')])
+def test_names_of_models_have_any_hyphens_and_spaces(name: str, model: str) -> None:
+    assert distortion_model(camera(name, FISHEYE)) == model
+    assert distortion_model(camera('inverse_brown_conrady', [0.0] * 5)) is None
+
+
 def test_the_corner_of_a_wide_lens() -> None:
     """Where five iterations, OpenCV's default until 4, are not enough."""
     corner = np.array([[0.0, 0.0]])

@@ -343,7 +343,7 @@ REFUSED = {
     'ds': (inside('cam0', KALIBR.replace('camera_model: pinhole', 'camera_model: ds')), 'cam0: camera_model: ds'),
     'eucm': (KALIBR.replace('camera_model: pinhole', 'camera_model: eucm'), 'camera_model: eucm'),
     'fov': (KALIBR.replace('radtan', 'fov'), "'fov'"),
-    'own, other model': (f'{OWN}distortion: kannala_brandt4\ndist: {KB}\n', "'kannala_brandt4'"),
+    'own, other model': (f'{OWN}distortion: kannala_brandt6\ndist: {KB}\n', "'kannala_brandt6'"),
     'MEI': (VINS.replace('PINHOLE', 'MEI'), 'model_type: MEI'),
     'KANNALA_BRANDT': (VINS.replace('PINHOLE', 'KANNALA_BRANDT'), 'model_type: KANNALA_BRANDT.*equidistant'),
     'SCARAMUZZA': (VINS.replace('PINHOLE', 'SCARAMUZZA'), 'model_type: SCARAMUZZA'),
