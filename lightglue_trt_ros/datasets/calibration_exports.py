@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -27,13 +28,12 @@ _OKVIS = {'radialtangential': 'radtan', 'radialtangential8': 'rational_polynomia
 
 def as_chain(values: Values) -> Values:
     """Cameras cam0, cam1 ... with Kalibr's keys; `values` themselves where no tool is known that writes such."""
-    try:
+    cameras: Cameras = {}
+    with suppress(AttributeError, IndexError, KeyError, TypeError, ValueError):  # another tool's file
         values = _of_nerf(_of_frames(_flat(_of_parameters(values))))
         read = next((read for recognises, read in _TOOLS if recognises(values)), None)
         cameras = {} if read is None else dict(read(values))
-        return {f'cam{number}': camera for number, camera in cameras.items()} or values
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
-        return values  # another tool's file
+    return {f'cam{number}': camera for number, camera in cameras.items()} or _flat(_named_lists(values), 3)
 
 
 def _matlab(values: Values) -> dict[str, Any]:
@@ -60,6 +60,20 @@ def _flat(values: Values, depth: int = 2) -> Values:
             value = _flat(value, depth - 1) if depth > 1 else value
         found[name] = value
     return found
+
+
+def _named_lists(values: Values) -> dict[str, Any]:
+    """With a list of cameras as a mapping of them, by their names, ids or numbers."""
+    return {key: named(value) if key in ('cameras', 'sensors') else value for key, value in values.items()}
+
+
+def named(cameras: Any) -> Any:
+    """A list of mappings as a mapping, by their names, ids or numbers; what is no such list as it is."""
+    if not isinstance(cameras, list) or not cameras or not all(isinstance(each, dict) for each in cameras):
+        return cameras
+    keys = [next((str(each[key]) for key in ('name', 'camera_name', 'id') if key in each), str(number))
+            for number, each in enumerate(cameras)]
+    return dict(zip(keys, cameras, strict=True)) if len(set(keys)) == len(keys) else cameras
 
 
 def _of_parameters(values: Values) -> Values:

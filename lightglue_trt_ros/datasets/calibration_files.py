@@ -20,7 +20,18 @@ from ..core.types import Float64
 from ..utils.errors import BagError, first_of, naming
 from ..utils.files import text_of
 from . import colmap
-from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, check_finite, described, of_size, sized
+from .calibration_exports import named
+from .calibration_forms import (
+    POSE_KEYS,
+    DescribedCamera,
+    Fields,
+    check_baseline,
+    check_finite,
+    described,
+    has_matrix,
+    of_size,
+    sized,
+)
 from .calibration_texts import of_text
 
 FORMS = ("this package's calib.yaml, into which you can copy the numbers of other files (width, height, fx, fy, cx, cy, k1, k2, "
@@ -190,6 +201,8 @@ def _mapping(path: Path) -> dict[str, Any]:
             raise BagError(f'{path} is no text: export it as text, that of MATLAB by {_MATLAB}; {_READ}') from None
     if isinstance(values, list) and len(values) == 1 and isinstance(values[0], dict) and 'cameras' in values[0]:
         values = values[0]  # OpenSfM's reconstruction.json
+    if isinstance(values, list) and any(isinstance(each, dict) and has_matrix(Fields(each)) for each in values):
+        values = named(values)
     if not isinstance(values, dict):
         start = next((line for line in text.splitlines() if line.strip() and line[0] != '#'), '')
         raise BagError(f'{path} is no calibration, it {f"begins with {start[:60]!r}" if start else "is empty"}; {_READ}')

@@ -24,7 +24,7 @@ MODELS = {  # names of a camera's model in files, small letters, and the lens th
     '': '', 'pinhole': '', 'perspective': '', 'opencv': 'plumb_bob', 'kannalabrandt8': 'equidistant',
     'opencv_fisheye': 'equidistant', 'fisheye': 'equidistant', 'rectified': 'none', 'none': 'none', 'brown_conrady': 'plumb_bob',
     'kannala_brandt4': 'equidistant', 'equidistant': 'equidistant', 'plumb_bob': 'plumb_bob', 'radtan': 'radtan',
-    'radial_tangential': 'radtan', 'kb4': 'equidistant',
+    'radial_tangential': 'radtan', 'kb4': 'equidistant', 'simple_pinhole': '', 'simple_radial': 'plumb_bob', 'radial': 'plumb_bob',
     'rational_polynomial': 'rational_polynomial', **{name: name for name in OTHERS}}
 LENS_KEYS = ('calibration_model', 'projection_model', 'projection_type', 'lens_model', 'lens_type', 'camera_type', 'cam_type',
              'type')  # may name a lens of MODELS; other words, as of products, do not count
@@ -136,7 +136,8 @@ class Fields:
             inner = self.inner(name)
             names = next((names for names in SIZES[:3] if names[0] in inner), SIZES[0])
             return inner.pixels(names[0]), inner.pixels(names[1])
-        width, height = (_pixels(value, self.whole(name)) for value in self.numbers(name, 2))
+        words = re.fullmatch(r'(\d+) ?[x,] ?(\d+)', str(self.get(name)))  # 640x480
+        width, height = (_pixels(value, self.whole(name)) for value in (words.groups() if words else self.numbers(name, 2)))
         return width, height
 
     def matrix(self, name: str) -> Float64:
@@ -236,10 +237,10 @@ def sized(values: Mapping[str, Any], size: Callable[[], tuple[int, int]]) -> tup
     fields = Fields(values, prefix)
     if any(all(map(fields.__contains__, names)) for names in SIZES):
         return dict(values), False
-    cameras = {name: sized(value, size) for name, value in values.items() if isinstance(value, dict) and _has_matrix(Fields(value))}
+    cameras = {name: sized(value, size) for name, value in values.items() if isinstance(value, dict) and has_matrix(Fields(value))}
     if cameras:
         return {**values, **{name: camera for name, (camera, _) in cameras.items()}}, any(added for _, added in cameras.values())
-    if not _has_matrix(fields):
+    if not has_matrix(fields):
         return dict(values), False
     matrix = _matrix_of(fields) or next((name for name in MATRICES_OR_LISTS if fields.is_plain_list(name)), None)
     k = _k_of(fields, matrix) if matrix else _pinhole(*map(fields.number, _focals_of(fields)))
@@ -252,7 +253,7 @@ def sized(values: Mapping[str, Any], size: Callable[[], tuple[int, int]]) -> tup
     return {**values, f'{prefix}width': width, f'{prefix}height': height}, True
 
 
-def _has_matrix(fields: Fields) -> bool:
+def has_matrix(fields: Fields) -> bool:
     if matrix := _matrix_of(fields):
         return fields.is_listed(matrix)
     return any(fields.is_plain_list(name) and fields.count(name) == 4 for name in MATRICES_OR_LISTS) or \

@@ -219,6 +219,10 @@ FORMS |= {
     'JSON with intrinsics as a matrix': json.dumps({'width': 640, 'height': 480, 'intrinsics': K, 'distortion': RADTAN}),
     'JSON with a flat intrinsic matrix': json.dumps({'width': 640, 'height': 480, 'intrinsic': np.ravel(K).tolist(), 'kc': RADTAN}),
     'JSON in camelCase': json.dumps({'width': 640, 'height': 480, 'intrinsicMatrix': K, 'distortionCoefficients': RADTAN}),
+    'a list of cameras': json.dumps({'cameras': [{'name': 'front', 'K': K, 'D': RADTAN, 'width': 640, 'height': 480}]}),
+    'a list of cameras with mappings': json.dumps({'sensors': [{'id': 7, 'width': 640, 'height': 480, 'intrinsics': {
+        'fx': 450.0, 'fy': 451.0, 'cx': 319.5, 'cy': 239.5}, 'distortion': {'model': 'radtan', 'coefficients': RADTAN}}]}),
+    'only a list': json.dumps([{'camera_matrix': K, 'dist_coeffs': RADTAN, 'resolution': '640x480'}]),
     'OpenCV, imageWidth': f'{OPENCV}D: {RADTAN}\n'.replace('image_width', 'imageWidth').replace('image_height', 'imageHeight'),
     'YAML with a projection by names': inside('left', (
         f'image_width: 640\nimage_height: 480\n{inside("projection", FLAT_K)}'
@@ -285,6 +289,8 @@ WITHOUT = {
     'COLMAP': COLMAP.format('PINHOLE', '450.0 451.0 320.0 240.0'),
     'Basalt': basalt('pinhole', {}),
     'SVO': inside('cam0', vikit('PinholeNoDistortion', '', [])),
+    'nerfstudio, SIMPLE_PINHOLE': json.dumps({'camera_model': 'SIMPLE_PINHOLE', 'fl_x': 450.0, 'fl_y': 451.0, 'cx': 320.0,
+                                              'cy': 240.0, 'w': 640, 'h': 480, 'frames': []}),
     'DSO': 'Pinhole 450 451 319.5 239.5 0\n640 480\ncrop\n320 240\n',
     'DSO, relative': f'Pinhole {450 / 640} {451 / 480} 0.5 0.5 0\n640 480\nnone\n640 480\n',
     'Luxonis': luxonis(0, [0] * 14),
