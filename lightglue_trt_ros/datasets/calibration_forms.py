@@ -95,6 +95,12 @@ class Fields:
         """Whether the value is a list, or OpenCV's {data: list}."""
         return self.is_listed(name) and not self.is_named(name)
 
+    def is_true(self, name: str) -> bool:
+        """Whether the value is a truth that holds, or 1; only then it counts as read."""
+        holds = str(self._values.get(self.whole(name))).lower() in ('true', 'yes', '1', '1.0')
+        self._read.update([name] * holds)
+        return holds
+
     def count(self, name: str) -> int:
         """How many values a list, nested lists or OpenCV's {data: list} have."""
         return _count(self._values[self.whole(name)])
@@ -354,7 +360,7 @@ def _lens(fields: Fields, model: str = '', wide: float = 0.0) -> tuple[str, list
     if not model and key is not None:
         model = re.split(r'[\s(,;]', fields.text(key).lower(), maxsplit=1)[0]  # calibrations have `none (rectified)`
         model = 'equidistant' if model.startswith(FISHEYE[:2]) else model
-    elif not model and any(not _is_zero(fields.get(name, None)) for name in FISHEYE_KEYS if not fields.is_listed(name)):
+    elif not model and any(map(fields.is_true, FISHEYE_KEYS)):
         model = 'equidistant'
     name = next((name for name in (*COEFFICIENTS, 'distortion') if fields.is_listed(name)), None)
     if name is not None and not fields.is_named(name):

@@ -380,6 +380,7 @@ REFUSED = {
     'coefficients beside a list': (f'{OWN}dist: {RADTAN}\ncoefficients: {RADTAN}\n', r'coefficients: \[-0.28'),
     'disto': (f'{OWN}disto: {RADTAN}\n', r'disto: \[-0.28.* is not read'),
     'lens_params': (f'{OWN}lens_params: {RADTAN}\n', r'lens_params: \[-0.28.* is not read'),
+    'a mask named fisheye': (f'{OWN}fisheye: mask.png\ndist: {RADTAN}\n', 'fisheye: mask.png is not read'),
     'a lens by its type': (f'{OWN}type: omni\ndist: {RADTAN}\n', 'type: omni, and only plumb_bob.*name one of these if it is that'),
     'a product': (OWN.replace('pinhole', 'acA1300') + f'dist: {RADTAN}\n', 'model: acA1300, .*names a product, remove the line'),
     'a projection with a shift': (json.dumps({'width': 640, 'height': 480, 'cam_K': [[*row, 0.5] for row in K]}),
