@@ -613,8 +613,14 @@ def _of_lens(name: str, value: Any) -> list[str]:
     """The keys that lead to something about a lens, and its value in words; empty where there is none."""
     if LENS.search(name.lower()) and not _is_zero(value):
         return [name, str(value)]
-    inner = value.items() if isinstance(value, dict) else ()
-    return next(([name, *found] for key, each in inner if (found := _of_lens(str(key), each))), [])
+    is_lens = re.search(r'(^|_)lens$', name.lower()) is not None  # words in it are of products, but those of fisheyes
+    if is_lens and (isinstance(value, list) or OTHER_LENSES.search(str(value).lower())) and not _is_zero(value):
+        return [name, str(value)]
+    for key, each in value.items() if isinstance(value, dict) else ():
+        numbers = [str(key), str(each)] if is_lens and isinstance(each, list) and not _is_zero(each) else []
+        if found := _of_lens(str(key), each) or numbers:
+            return [name, *found]
+    return []
 
 
 def check_finite(values: Any, name: str = '') -> None:

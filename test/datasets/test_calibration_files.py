@@ -223,6 +223,7 @@ FORMS |= {
     'a list of cameras with mappings': json.dumps({'sensors': [{'id': 7, 'width': 640, 'height': 480, 'intrinsics': {
         'fx': 450.0, 'fy': 451.0, 'cx': 319.5, 'cy': 239.5}, 'distortion': {'model': 'radtan', 'coefficients': RADTAN}}]}),
     'only a list': json.dumps([{'camera_matrix': K, 'dist_coeffs': RADTAN, 'resolution': '640x480'}]),
+    'the product of a lens': f'{OWN}dist: {RADTAN}\nlens: 4 mm, f/2\n',
     'OpenCV, imageWidth': f'{OPENCV}D: {RADTAN}\n'.replace('image_width', 'imageWidth').replace('image_height', 'imageHeight'),
     'YAML with a projection by names': inside('left', (
         f'image_width: 640\nimage_height: 480\n{inside("projection", FLAT_K)}'
@@ -381,6 +382,9 @@ REFUSED = {
     'disto': (f'{OWN}disto: {RADTAN}\n', r'disto: \[-0.28.* is not read'),
     'lens_params': (f'{OWN}lens_params: {RADTAN}\n', r'lens_params: \[-0.28.* is not read'),
     'a mask named fisheye': (f'{OWN}fisheye: mask.png\ndist: {RADTAN}\n', 'fisheye: mask.png is not read'),
+    'numbers inside a lens': (OWN + inside('lens', f'params: {RADTAN}\n'), r'lens.*-0.28.* is not read'),
+    'a list named lens': (f'{OWN}lens: {RADTAN}\n', r'lens: \[-0.28.* is not read'),
+    'a lens that is a fisheye': (f'{OWN}dist: {RADTAN}\n' + inside('lens', 'model: fisheye\n'), 'lens: .*fisheye.* is not read'),
     'a lens by its type': (f'{OWN}type: omni\ndist: {RADTAN}\n', 'type: omni, and only plumb_bob.*name one of these if it is that'),
     'a product': (OWN.replace('pinhole', 'acA1300') + f'dist: {RADTAN}\n', 'model: acA1300, .*names a product, remove the line'),
     'a projection with a shift': (json.dumps({'width': 640, 'height': 480, 'cam_K': [[*row, 0.5] for row in K]}),
