@@ -44,6 +44,7 @@ class Intrinsics:
     shift_m: float = 0.0  # along the rectified x axis, from the pair's origin
     source: str = ''  # where the calibration comes from, for people: a file, or CameraInfo on a topic
 
+    @np.errstate(all='ignore')  # of numbers that are refused
     def __post_init__(self) -> None:
         for name in ('k', 'd', 'rectification'):
             object.__setattr__(self, name, np.array(getattr(self, name), np.float64, order='C'))
@@ -54,8 +55,8 @@ class Intrinsics:
         if not (self.k[0, 0] > 0 and self.k[1, 1] > 0 and self.k[2, 2] == 1):
             raise BagError(f'the intrinsics are K = {self.k.tolist()}: the camera is not calibrated')
         focal, middle, size = self.k[[0, 1], [0, 1]], self.k[:2, 2], np.array([self.width, self.height])
-        shares, off = focal / size, np.maximum(-middle, middle - size) / focal
-        if (shares < _FOCAL_SIDES[0]).any() or (shares > _FOCAL_SIDES[1]).any() or (off > _AXIS_FOCAL).any() or self.k[2, :2].any():
+        shares, off, below = focal / size, np.maximum(-middle, middle - size) / focal, self.k[[1, 2, 2], [0, 0, 1]]
+        if (shares < _FOCAL_SIDES[0]).any() or (shares > _FOCAL_SIDES[1]).any() or (off > _AXIS_FOCAL).any() or below.any():
             raise BagError(f'no lens has K = {self.k.tolist()} for {self.width}x{self.height} pixels: the camera is not '
                            'calibrated, or its K is not in pixels')
 
@@ -148,6 +149,7 @@ def same_frame(one: str, other: str) -> bool:
     return not first or not second or first == second or first.endswith('/' + second) or second.endswith('/' + first)
 
 
+@np.errstate(all='ignore')
 def intrinsics_of(info: Any, image_topic: str, size: Size | None = None, topic: str = '') -> Intrinsics:
     """The camera of images, by a sensor_msgs/CameraInfo: its K and D, or its P without distortion if they are rectified.
 

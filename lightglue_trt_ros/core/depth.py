@@ -87,7 +87,7 @@ def depth_from_compressed(msg: Any, megapixels: float | None = None, per_metre: 
     pixels, unit_m = np.asarray(coded), 1 / per_metre if per_metre else _KINDS[encoding][1]
     if inverse and encoding == '32FC1':
         _, scale, shift = _HEADER.unpack_from(data)
-        with np.errstate(divide='ignore'):
+        with np.errstate(divide='ignore', invalid='ignore'):
             pixels = np.where(coded > 0, np.float32(scale) / (coded - np.float32(shift)), np.float32(np.nan))
     return _checked(pixels, unit_m)
 

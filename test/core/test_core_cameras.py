@@ -297,6 +297,17 @@ def test_k_that_no_lens_has_is_refused(k: list[float], size: tuple[int, int]) ->
         Intrinsics(*size, np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
     with pytest.raises(BagError, match='not calibrated'):  # written by columns
         Intrinsics(640, 480, K.T, 'plumb_bob', np.zeros(5))
+    with pytest.raises(BagError, match='not calibrated'):  # a skew on the wrong side
+        Intrinsics(640, 480, np.array([[450, 450, 320], [450, 450, 240], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
+
+
+@pytest.mark.filterwarnings('error')
+@pytest.mark.parametrize('number', [np.inf, np.nan, 1e300, 1e-300])
+def test_numbers_of_no_camera_are_refused_without_a_warning(number: float) -> None:
+    info = SimpleNamespace(width=1280, height=960, k=[number, 0, 640, 0, 450, 480, 0, 0, 1], d=[], distortion_model='plumb_bob',
+                           r=np.eye(3).ravel(), p=[number, 0, 640, number, 0, 450, 480, 0, 0, 0, 1, 0], binning_x=2, binning_y=2)
+    with pytest.raises(BagError, match=r'not finite|no lens has K'):
+        intrinsics_of(info, '/camera/image_raw', (480, 640))
 
 
 @pytest.mark.parametrize(('k', 'size'), [

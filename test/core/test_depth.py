@@ -144,6 +144,7 @@ def compressed(pixels: np.ndarray, form: str, header: bytes = bytes(12)) -> Simp
     return SimpleNamespace(format=form, data=header + cv2.imencode('.png', pixels)[1].tobytes())
 
 
+@pytest.mark.filterwarnings('error')
 def test_compressed_depth_is_read_as_its_transport_writes_it():
     """compressed_depth_image_transport: millimetres as they are, metres as 16 bits of inverse depth with two parameters."""
     metres = plane()
@@ -159,6 +160,8 @@ def test_compressed_depth_is_read_as_its_transport_writes_it():
     assert np.isnan(pixels[0, 0])
     assert unit_m == 1.0
     np.testing.assert_allclose(pixels.ravel()[1:], metres.ravel()[1:], rtol=2e-3)
+    nothing = struct.pack('<iff', 0, 0.0, 5.0)  # a header of zeros, and pixels as its shift
+    assert np.isnan(depth_from_compressed(compressed(np.full((4, 4), 5, np.uint16), '32FC1; compressedDepth', nothing))[0]).all()
 
 
 @pytest.mark.parametrize(('form', 'data', 'told'), [
