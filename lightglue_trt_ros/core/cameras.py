@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,7 @@ _RECTIFIED = re.compile(r'(?<!not)(?<!non)(?<!un)(^|_)rect(ified)?(_|$)')  # in 
 _RAW = re.compile(r'(^|_)raw(_|$)')
 _ENDS_OF_FRAMES = re.compile(r'(_(optical|frame|link))+$')
 REGISTERED_PX = 1.0  # two calibrations of one camera give a pixel the same ray, to this accuracy
+JITTER = 1e-3  # of the image's width, of R and of the shift: calibrations that differ by less count as one
 LEAST_BASELINE_M, MOST_BASELINE_M = 1e-4, 10.0  # of a rig
 _FOCAL_SIDES = 0.03, 1e4  # focal length over the image's side: a fisheye of 360 degrees on a fifth of it, and space telescopes
 _AXIS_FOCAL = 5.0  # from the image to its principal point, focal lengths: the tangent of 79 degrees, which no lens shows so far off
@@ -71,10 +72,11 @@ class Intrinsics:
         """(height, width) of its images."""
         return self.height, self.width
 
-    def same_as(self, other: Intrinsics) -> bool:
-        """Whether all values are equal, wherever they come from."""
-        names = (each.name for each in fields(self) if each.name != 'source')
-        return all(np.array_equal(getattr(self, name), getattr(other, name)) for name in names)
+    def nearly(self, other: Intrinsics) -> bool:
+        """Whether rays, R and shift differ by JITTER at most: with autofocus each image has a K of its own."""
+        return (same_view(self, other, JITTER * self.width)
+                and np.allclose(self.rectification, other.rectification, rtol=0.0, atol=JITTER)
+                and bool(np.isclose(self.shift_m, other.shift_m, rtol=JITTER, atol=0.0, equal_nan=True)))
 
     @property
     def fold(self) -> str:
@@ -218,8 +220,8 @@ def _shown(info: Any, size: Size | None) -> tuple[int, int, Float64 | None]:
     return size[1], size[0], change
 
 
-def same_view(one: Intrinsics, other: Intrinsics) -> bool:
-    """Whether a pixel has the same ray in both cameras, to REGISTERED_PX everywhere in the image: size, K, model and D count."""
+def same_view(one: Intrinsics, other: Intrinsics, most_px: float = REGISTERED_PX) -> bool:
+    """Whether a pixel has the same ray in both cameras, to `most_px` everywhere in the image: size, K, model and D count."""
     if (one.width, one.height) != (other.width, other.height):
         return False
     u, v = np.meshgrid(np.linspace(0, one.width - 1, 9), np.linspace(0, one.height - 1, 7))
@@ -227,7 +229,7 @@ def same_view(one: Intrinsics, other: Intrinsics) -> bool:
     with np.errstate(invalid='ignore'):
         apart = np.abs(normalised(pixels, one) - normalised(pixels, other)) * [other.k[0, 0], other.k[1, 1]]
     known = np.isfinite(apart).all(axis=1)
-    return bool(known.any() and apart[known].max() <= REGISTERED_PX)
+    return bool(known.any() and apart[known].max() <= most_px)
 
 
 def distortion_model(intrinsics: Intrinsics) -> str | None:

@@ -57,7 +57,7 @@ class CameraListener:
     """Listens next to the image topic, as image_transport does, and below it, or where `camera_info` is remapped to.
 
     Of rectified images, camera_info_rect counts before camera_info. The newest CameraInfo of the images' frame_id counts, and stays
-    when no more come. One that cannot be used is none.
+    when no more come, or only those that are nearly as it. One that cannot be used is none.
     """
 
     def __init__(self, node: Node, needed_by: Sequence[str] = (), camera: str = '', image: str = 'image') -> None:
@@ -145,15 +145,15 @@ class CameraListener:
         """The camera that a message describes with its description, or None with why."""
         try:
             camera = intrinsics_of(heard.info, self._image_topic, size, heard.topic)
-            words = '; '.join(filter(None, (str(camera), camera.fold)))
+            _ = camera.lens
         except BagError as error:
             return None, f'is refused: {error}'
         if size is not None and (camera.height, camera.width) != size:
             # Nothing is scaled: a resized image and a cropped one have the same size and different intrinsics.
             return None, (f'is for {camera.width}x{camera.height} pixels, the images have {size[1]}x{size[0]}; publish the '
                           'calibration of these images')
-        self._camera = self._camera if self._camera and self._camera.same_as(camera) else camera
-        return self._camera, words
+        self._camera = self._camera if self._camera and self._camera.nearly(camera) else camera
+        return self._camera, '; '.join(filter(None, (str(self._camera), self._camera.fold)))
 
     def _on_info(self, data: bytes, number: int) -> None:
         values, topic = data[STAMP_ENDS:], self._subscriptions[number].topic_name
@@ -217,7 +217,8 @@ class CameraListener:
         if len(self._line_times) < LINES or time.monotonic() - self._changed >= IN_S:
             return ''
         count = sum(map(self._node.count_publishers, {each.topic_name for each in self._subscriptions}))
-        remedy = f'{count} publishers send it: stop all but that of this camera' if count > 1 else 'fix focus and zoom'
+        remedy = (f'{count} publishers send it: stop all but that of this camera' if count > 1 else
+                  'fix focus and zoom, as tracks start anew each time')
         return f'CameraInfo on {self.topic} changes again and again: {remedy}'
 
 

@@ -58,23 +58,24 @@ def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING, waits: s
     """The verdict while frames come, which may be rejected, lost or too fast; `otherwise` without such problems.
 
     `waits` says why frames are held up before they are matched, `several` that the images have several publishers. A `fault` of
-    images or topics counts before their rate.
+    images or topics counts alone; a rate, which never ends on a small computer, is told behind what else is wrong.
     """
     if statistics.rejection_age_s < RECENT_S:
         return Verdict(WARN, f'frames are rejected: {statistics.last_error}', logged=True)
     if fault is not None:
         return fault
     seconds, count = statistics.recent()
+    problems, logged = ([], False) if otherwise.level != WARN else ([otherwise.message], otherwise.logged)
+    if count.resets >= OFTEN or 1 < count.resets >= count.processed:  # a slow camera has few frames
+        problems, logged = [f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time because '
+                            f'{statistics.last_reset}{several and "; "}{several}'], False
     if count.lost:
-        sent = count.received + count.lost
-        return Verdict(WARN, f'{count.lost} of {sent} frames of the last {seconds:.0f} s were lost before they came here: {LOST}')
-    if seconds > SETTLED_S and count.replaced > SLOW * count.received:
-        return Verdict(WARN, f'slower than the camera: {count.replaced / seconds:.1f} of {count.received / seconds:.1f} frames a '
-                       'second are dropped: ' + (waits or 'fewer keypoints, smaller images or a GPU make it faster'))
-    if count.resets >= OFTEN:
-        return Verdict(WARN, f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time because '
-                       f'{statistics.last_reset}{several and "; "}{several}')
-    return otherwise
+        problems.append(f'{count.lost} of {count.received + count.lost} frames of the last {seconds:.0f} s '
+                        f'were lost before they came here: {LOST}')
+    elif seconds > SETTLED_S and count.replaced > SLOW * count.received:
+        problems.append(f'slower than the camera: {count.replaced / seconds:.1f} of {count.received / seconds:.1f} frames a second '
+                        f'are dropped: {waits or "fewer keypoints, smaller images or a GPU make it faster"}')
+    return Verdict(WARN, '; '.join(problems), logged and len(problems) == 1) if problems else otherwise
 
 
 def mixed_matches(node: Node, topic: str) -> Verdict | None:

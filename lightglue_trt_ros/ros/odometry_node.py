@@ -94,7 +94,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._rig = RigListener(self, '~/odometry', left)  # for clouds that have right points, others need its left camera
         self._estimator: MatchOdometry | None = None
         self._quality: Quality | None = None
-        self._is_loss_logged = True  # the last one, or there was none
+        self._is_loss_logged = True  # the last time that it began anew, or there was none
         self._points = self._clouds = self._losses = 0  # points tracked now; clouds received; times lost
         self._heard = self._lost_since = time.monotonic()  # the last cloud; the last pose
         self._poses: deque[PoseStamped] = deque(maxlen=PATH_POSES)
@@ -141,7 +141,8 @@ class OdometryNode(Node):  # type: ignore[misc]
         estimator = self._begun(calibration, matches.xyz is not None and matches.right_keypoints is None)
         if matches.stamp <= self._stamp:
             back_s = self._stamp - matches.stamp
-            self._problems.warn(self.get_logger(), f'time went back by {back_s:.3f} s: it begins anew where it was')
+            self._is_loss_logged = self._problems.warn(
+                self.get_logger(), f'time went back by {back_s:.3f} s: it begins anew where it was')
         self._stamp = matches.stamp
         fix = estimator.add(matches)
         self._log_quality(fix.quality, fix.points)
@@ -176,12 +177,16 @@ class OdometryNode(Node):  # type: ignore[misc]
             self._estimator = MatchOdometry(calibration, pose, unit, depth, self._covariance)
             baseline_m = self._estimator.baseline_m
             if before is None or (before.baseline_m is None, before.depth) != (baseline_m is None, depth):
-                self.get_logger().info('points have depth: poses are in metres' if depth else
-                                       f'the baseline is {baseline_m:.3f} m: poses are in metres' if baseline_m is not None else
-                                       'one camera knows no metres: the unit is the distance between the first two views')
+                line = ('points have depth: poses are in metres' if depth else
+                        f'the baseline is {baseline_m:.3f} m: poses are in metres' if baseline_m is not None else
+                        'one camera knows no metres: the unit is the distance between the first two views')
+                self._is_loss_logged = self._problems.due(line)
+                if self._is_loss_logged:
+                    self.get_logger().info(line)
             else:
-                self.get_logger().warning(f'the calibration has changed, {_figures(before.calibration)} to '
-                                          f'{_figures(calibration)}: it begins anew where the last pose was')
+                self._is_loss_logged = self._problems.warn(
+                    self.get_logger(), f'the calibration has changed, {_figures(before.calibration)} to {_figures(calibration)}: '
+                    'it begins anew where the last pose was')
             self._quality = None
             return self._estimator
         return before
@@ -238,7 +243,8 @@ class OdometryNode(Node):  # type: ignore[misc]
                    'lost for s': f'{lost:.0f}', 'times lost': str(self._losses), 'clouds received': str(self._clouds),
                    'unit': 'unknown' if self._estimator is None else 'own' if self._estimator.baseline_m is None else 'metres'}
         unheard = '' if self.count_publishers(self._matches.topic_name) else self._why_silent(ALONE_S)
-        for line in filter(None, (self._slowness, unheard)):
+        mixed = diagnostics.mixed_matches(self, self._matches.topic_name)
+        for line in filter(None, (self._slowness, unheard, mixed and mixed.message)):
             self._problems.warn(self.get_logger(), line)
         self._diagnostics.publish(DiagnosticArray(header=Header(stamp=self.get_clock().now().to_msg()),
                                                   status=[diagnostics.status(self, 'poses', verdict, figures)]))
@@ -275,6 +281,8 @@ class OdometryNode(Node):  # type: ignore[misc]
         lost = time.monotonic() - self._lost_since
         if silent := self._why_silent(SILENCE_S):
             return diagnostics.Verdict(diagnostics.WARN, silent)
+        if mixed := diagnostics.mixed_matches(self, self._matches.topic_name):
+            return mixed
         if self._trouble:
             return diagnostics.Verdict(diagnostics.WARN, self._trouble)
         if slow := self._slowness:

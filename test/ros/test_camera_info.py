@@ -304,10 +304,27 @@ def test_another_calibration_starts_tracks_anew_once_and_says_so(camera, capfd):
     run.tell(message(60.0, d=[0.1001, 0.0, 0.0, 0.0, 0.0]))
     run.frames(2)
     assert run.focals[-1] == 60.0
-    run.tell(message(60.0, d=[0.1, 0.0, 0.0, 0.0, 1e-6]))
+    run.tell(message(60.0, d=[0.2, 0.0, 0.0, 0.0, 0.0]))
     run.frames(2)
     wait_for(lambda: run.peer.figures()['resets'].startswith('3 '))
     assert capfd.readouterr().err.count(f'{USED}: plumb_bob, fx 60.0') == 2
+
+
+def test_a_focal_length_that_quivers_with_autofocus_costs_no_tracks(camera, capfd):
+    run = camera()
+    for number in range(12):
+        run.tell(message(60.0 + 0.02 * (number % 3)))
+        run.frames()
+    assert run.peer.figures()['resets'] == '0'
+    assert len(run.peer.clouds) == 11
+    assert capfd.readouterr().err.count(USED) == 1
+    run.tell(message(60.0, d=[0.1, 0.0, 0.0, 0.0, 1e-6], p=[60.0, 0.0, 31.5, -15.0, 0.0, 60.0, 23.5, 0.0, 0.0, 0.0, 1.0, 0.0]))
+    run.frames()
+    assert run.given[-1].shift_m == 0.25, 'another baseline counts'
+    for number in range(1, 11):
+        run.tell(message(60.0 + 0.05 * number))
+        run.frames()
+    assert run.given[-1].k[0, 0] == pytest.approx(60.5, abs=0.2), 'what creeps away counts'
 
 
 def test_another_projection_of_a_pair_costs_no_tracks(camera):

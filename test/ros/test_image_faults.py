@@ -151,6 +151,38 @@ def test_a_fault_is_reported_before_the_rate_and_after_rejections():
     assert 'a bad frame' in diagnostics.working(statistics, fault=fault).message
 
 
+def test_a_rate_does_not_hide_what_else_is_wrong():
+    """On a small computer every camera is too fast, for ever."""
+    now = [0.0]
+    statistics, few = FrameStatistics(lambda: now[0]), diagnostics.Verdict(diagnostics.WARN, '3 matches a frame', logged=True)
+    now[0] = 5.0
+    for _ in range(10):
+        statistics.arrived(replacing=True)
+    statistics.finished({}, 1)
+    slow = diagnostics.working(statistics).message
+    assert slow.startswith('slower than the camera')
+    assert diagnostics.working(statistics, few) == (diagnostics.WARN, f'3 matches a frame; {slow}', False, 0.0)
+    assert diagnostics.working(FrameStatistics(), few) == few, 'logged where it was found'
+    statistics.missed(2)
+    assert diagnostics.working(statistics, few).message.startswith('3 matches a frame; 2 of 12 frames of the last 5 s were lost')
+    for _ in range(3):
+        statistics.tracks_restarted('of a gap')
+    message = diagnostics.working(statistics, few).message
+    assert message.startswith('tracks started anew 3 times in 5 s, the last time because of a gap; 2 of 12 frames')
+
+
+def test_a_camera_so_slow_that_each_frame_starts_anew_is_not_well():
+    statistics = FrameStatistics()
+    for _ in range(2):
+        assert diagnostics.working(statistics) == diagnostics.MATCHING
+        statistics.arrived()
+        statistics.tracks_restarted('a gap of 5.000 s')
+        statistics.finished({}, None)
+    assert 'anew 2 times' in diagnostics.working(statistics).message
+    statistics.finished({}, 1)
+    assert diagnostics.working(statistics) == diagnostics.MATCHING, 'a frame had matches'
+
+
 def test_rejected_frames_do_not_count_as_dropped():
     times = iter([0.0, *[5.0] * 99])
     statistics = FrameStatistics(lambda: next(times))

@@ -296,6 +296,39 @@ def test_odometry_restarts_at_last_pose_only_if_calibration_changes(stack, capfd
     assert_continuous(watcher)
 
 
+def test_a_calibration_that_quivers_with_autofocus_costs_no_poses(stack, capfd):
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(16)))
+    for number, step in enumerate(truth):
+        watcher.hear(info(K @ np.diag([1 + 1e-4 * (number % 3), 1 + 1e-4 * (number % 3), 1])), cloud_of(step, depth=True))
+    wait_for(lambda: len(watcher.messages) >= 14)
+    assert 'has changed' not in capfd.readouterr().err
+
+
+def test_calibrations_that_alternate_give_no_flood_of_lines(stack, capfd):
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(24)))
+    for number in range(0, 24, 3):
+        watcher.hear(info(K @ np.diag([1 + 0.1 * (number % 2), 1 + 0.1 * (number % 2), 1])),
+                     *(cloud_of(step, depth=True) for step in truth[number:number + 3]))
+    log = capfd.readouterr().err
+    assert log.count('the calibration has changed') == 1, log
+    assert log.count('] [odometry]: tracking') <= 2, log
+
+
+def test_two_publishers_of_its_clouds_are_said_by_the_odometry(stack, capfd):
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(16)))
+    other = watcher.peer.node.create_publisher(PointCloud2, '/matcher/matches', 10)
+    wait_for(other.get_subscription_count)
+    watcher.hear(info())
+    for step in truth:
+        watcher.hear(cloud_of(step, depth=True))
+        other.publish(cloud_of(step))
+    wait_for(lambda: '/matcher/matches has 2 publishers, and their matches come mixed' in watcher.status()[1])
+    assert watcher.status()[0] == DiagnosticStatus.WARN
+    log = capfd.readouterr().err
+    assert log.count('has 2 publishers') == 1, log
+    assert log.count('[INFO]') < 9, log
+
+
 def test_poses_are_continuous_across_stereo_mono_and_time_going_back(stack, capfd):
     watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(40)))
     watcher.right_infos.publish(info(shift=BASELINE))
