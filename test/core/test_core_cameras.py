@@ -75,7 +75,6 @@ def ideal(rays: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(('model', 'd'), [('plumb_bob', BARREL), ('plumb_bob', BARREL[:4]), ('radtan', BARREL),
                                           ('rational_polynomial', RATIONAL), ('equidistant', FISHEYE), ('fisheye', FISHEYE),
-                                          ('Kannala Brandt4', [*FISHEYE, 0.0]),
                                           ('equidistant', [0.0] * 4)])
 @settings(max_examples=40, deadline=None)
 @given(rays=st.lists(st.tuples(st.floats(-0.75, 0.75), st.floats(-0.55, 0.55)), min_size=1, max_size=20))

@@ -168,10 +168,10 @@ def test_camera_info_below_its_images_is_found_among_others(tmp_path: Path, imag
 
 
 @pytest.mark.parametrize(('model', 'expected'), [
-    ('Inverse Brown Conrady', None), ('None', None), ('Brown Conrady', 'plumb_bob')])
+    ('Inverse Brown Conrady', None), ('None', None), ('Brown Conrady', 'plumb_bob'), ('Kannala Brandt4', 'equidistant')])
 def test_recording_of_realsenses_viewer_has_its_camera(tmp_path: Path, model: str, expected: str | None) -> None:
     device, depth = '/device_0/sensor_1/Color_0', '/device_0/sensor_0/Depth_0'
-    d = (0.1, -0.2, 0.001, 0, 0) if expected else (0.0,) * 5
+    d = (0.1, -0.2, 0.001, 0, 0) if expected else (0.0,) * 5  # KB4's fifth is a zero
     bag = camera_bag(tmp_path / 'bag', {
         f'{device}/image/data': Images(frame_id='0'), f'{device}/info/camera_info': [Info(d=d, model=model, frame_id='')],
         f'{depth}/image/data': Images([gray(0).astype(np.uint16)] * 3, frame_id='0'),
