@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -44,6 +44,7 @@ SETTLE_S = 1.0  # for subscriptions to what goes along with the first camera's i
 FLUSH_S = 3.5  # Fast DDS asks for acknowledgements every 3 s
 SUFFIX = '/compressed'
 PREFETCH = 8  # frames that are read, encoded and serialised ahead
+JUDGED = 1000  # first CameraInfos that are compared before it plays
 
 
 @dataclass(frozen=True)
@@ -304,7 +305,8 @@ def _play(args: argparse.Namespace, stop: threading.Event) -> None:
     topics = ' and '.join(camera.images.topic_name for camera in player.cameras)
     log.info(f'{recording.path}: {frames} frames on {topics}, {info}, {args.reliability}')
     played = [*filter(None, (recording, *others, masks, depth))]
-    for line in dict.fromkeys(line for each in played for line in (*each.notes, each.calibration_note) if line):
+    lines = (line for each in played for line in (*each.notes, each.calibration_note, _calibration_change(each, args.max_frames)))
+    for line in filter(None, dict.fromkeys(lines)):
         log.info(line)
     if args.start_paused:
         player.wait_for_line()
@@ -332,6 +334,13 @@ def _masks(images: Recording, topic: str) -> Recording:
     if masks is None or masks.compressed:
         raise BagError(f'{images.path} has no masks to play on {topic}: a mask topic is one of Image, in a bag')
     return masks
+
+
+def _calibration_change(recording: Recording, frames: int | None) -> str:
+    """Of what is played, for people: each image gets the first CameraInfo; empty: it is the right one, or cannot be used."""
+    with suppress(BagError):
+        return recording.calibration_change(min(frames or JUDGED, JUDGED))
+    return ''
 
 
 def _camera_info(recording: Recording) -> Any:

@@ -25,6 +25,7 @@ from rclpy.qos import QoSProfile, ReliabilityPolicy
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from support.bags import IMAGE, serialised_images, write_messages
+from support.camera_info_bags import Images, Info, K, camera_bag
 from support.executables import environment
 from support.image_recordings import image_folder, pinhole
 
@@ -284,6 +285,21 @@ def test_nobody_comes(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None
     out = capfd.readouterr().out
     assert '0 of 1 subscribers on /nobody after 0.1 s; playing all the same' in out
     assert 'published 2 frames' in out
+
+
+def test_a_zoom_that_is_played_without_its_calibrations_is_said(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    infos = [Info(K * [[zoom], [zoom], [1]]) for zoom in (1.0, 1.0, 1.5)]
+    bag = camera_bag(tmp_path / 'bag', {'/camera/image_raw': Images(), '/camera/camera_info': infos})
+    options = ['--wait-for-subscribers', '0', '--start-delay', '0', '--hz', '1000']
+    assert main([str(bag), *options]) == 0
+    out = capfd.readouterr().out
+    assert 'CameraInfo on /camera/camera_info changes, and ' in out
+    assert 'are used for all images; others: 1, the first is message ' in out
+    assert main([str(bag), *options, '--max-frames', '2']) == 0
+    assert 'changes' not in capfd.readouterr().out
+    bag = camera_bag(tmp_path / 'none', {'/camera/image_raw': Images(), '/camera/camera_info': [Info(0 * K), Info()]})
+    assert main([str(bag), *options]) == 0
+    assert 'Traceback' not in capfd.readouterr().err
 
 
 def test_errors(tmp_path: Path, capfd: pytest.CaptureFixture[str], usage_error: Callable[..., str]) -> None:
