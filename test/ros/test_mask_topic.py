@@ -20,6 +20,7 @@ from support.waiting import wait_for
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.masks import load_mask
 from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud
+from lightglue_trt_ros.ros.fading_log import FadingLog
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.utils.errors import ConfigError
 
@@ -119,6 +120,7 @@ def written(folder, allowed) -> str:
 
 def test_mask_file_and_topic_combine_while_the_topic_is_fresh(running, tmp_path):
     run = running(mask_file=written(tmp_path, RIGHT[::2, ::2]))  # of the engine's size
+    run.node._cameras[0]._masks._problems = FadingLog(lambda: run.time / SECOND, pause_s=0.0)
     first, _ = run.frame()
     again, matches = run.frame()
     np.testing.assert_array_equal(first, RIGHT[::2, ::2])
@@ -208,6 +210,15 @@ def test_masks_of_no_use_are_told_of_once_and_the_frames_go_on_without(running):
     run.mask(RIGHT)
     assert len(run.frame()[1])
     wait_for(lambda: run.peer.status()[0] == DiagnosticStatus.OK)
+
+
+def test_a_recording_that_is_repeated_does_not_repeat_lines_about_masks(running):
+    """Its stamps go back each time, by more than the pauses between lines."""
+    run = running('mask:=/seen/people')
+    for number in range(8):
+        run.peer.send(image_message((2000 + 900 * (number % 2)) * SECOND, np.full(SIZE, number, np.uint8)))
+        wait_for(lambda: len(run.masks) > number)  # noqa: B023
+    assert len(run.said('no mask has come on /seen/people')) == 1
 
 
 def test_a_file_that_does_not_fit_the_images_drops_them_and_says_why(running, tmp_path):

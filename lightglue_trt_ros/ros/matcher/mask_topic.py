@@ -43,8 +43,7 @@ class CameraMasks:
         self._decoded: tuple[bytes, float, Mask | FrameError] | None = None  # message, its stamp, its mask
         self._combined: tuple[Mask, Size, Mask] | None = None  # topic mask, image size, topic and file mask
         self._problem = self._before = ''  # why the topic's mask is not used; the last line about that, until its end is logged
-        self._stamp = 0.0  # of the newest image, seconds
-        self._problems = FadingLog(lambda: self._stamp, pause_s=0.0)
+        self._problems = FadingLog(pause_s=0.0)
         self.description = ''  # which masks hide how much, for diagnostics; empty: no mask so far
         self._hidden: Mask | None = None  # by which the newest image is hidden
 
@@ -80,7 +79,6 @@ class CameraMasks:
 
     def _topic_mask(self, image: Size, stamp: float) -> Mask | None:
         """The topic's mask for this image; None with a line where there is none."""
-        self._stamp = stamp
         try:
             mask = self._current(image, stamp)
         except FrameError as error:
