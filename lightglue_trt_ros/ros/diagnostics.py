@@ -57,25 +57,26 @@ def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING, waits: s
             several: str = '') -> Verdict:
     """The verdict while frames come, which may be rejected, lost or too fast; `otherwise` without such problems.
 
-    `waits` says why frames are held up before they are matched, `several` that the images have several publishers. A `fault` of
-    images or topics counts alone; a rate, which never ends on a small computer, is told behind what else is wrong.
+    `waits` says why frames are held up before they are matched, `several` that the images have several publishers. Behind a
+    `fault` of images or topics no rate counts. What never ends with some cameras and computers hides nothing else.
     """
-    if statistics.rejection_age_s < RECENT_S:
-        return Verdict(WARN, f'frames are rejected: {statistics.last_error}', logged=True)
-    if fault is not None:
-        return fault
-    seconds, count = statistics.recent()
-    problems, logged = ([], False) if otherwise.level != WARN else ([otherwise.message], otherwise.logged)
+    (seconds, count), first = statistics.recent(), fault or otherwise
+    if is_rejected := statistics.rejection_age_s < RECENT_S:
+        rejected, is_alone = f'frames are rejected: {statistics.last_error}', first.level != WARN or not count.processed
+        first = Verdict(WARN, rejected, logged=True) if is_alone else Verdict(WARN, f'{rejected}; {first.message}')
+    if fault is not None or (is_rejected and not count.processed):
+        return first
+    problems = [first.message] if first.level == WARN else []
     if count.resets >= OFTEN or 1 < count.resets >= count.processed:  # a slow camera has few frames
-        problems, logged = [f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time because '
-                            f'{statistics.last_reset}{several and "; "}{several}'], False
+        problems.append(f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time because '
+                        f'{statistics.last_reset}{several and "; "}{several}')
     if count.lost:
         problems.append(f'{count.lost} of {count.received + count.lost} frames of the last {seconds:.0f} s '
                         f'were lost before they came here: {LOST}')
     elif seconds > SETTLED_S and count.replaced > SLOW * count.received:
         problems.append(f'slower than the camera: {count.replaced / seconds:.1f} of {count.received / seconds:.1f} frames a second '
                         f'are dropped: {waits or "fewer keypoints, smaller images or a GPU make it faster"}')
-    return Verdict(WARN, '; '.join(problems), logged and len(problems) == 1) if problems else otherwise
+    return first if '; '.join(problems) in ('', first.message) else Verdict(WARN, '; '.join(problems))
 
 
 def mixed_matches(node: Node, topic: str) -> Verdict | None:

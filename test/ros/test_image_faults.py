@@ -168,7 +168,19 @@ def test_a_rate_does_not_hide_what_else_is_wrong():
     for _ in range(3):
         statistics.tracks_restarted('of a gap')
     message = diagnostics.working(statistics, few).message
-    assert message.startswith('tracks started anew 3 times in 5 s, the last time because of a gap; 2 of 12 frames')
+    assert message.startswith('3 matches a frame; tracks started anew 3 times in 5 s, the last time because of a gap; 2 of 12 ')
+
+
+def test_some_rejected_frames_do_not_hide_what_else_is_wrong():
+    """A driver that sends each frame twice has half of them rejected, for ever."""
+    statistics, few = FrameStatistics(), diagnostics.Verdict(diagnostics.WARN, '3 matches a frame')
+    statistics.failed('the stamp stands still')
+    rejected = diagnostics.Verdict(diagnostics.WARN, 'frames are rejected: the stamp stands still', logged=True)
+    assert diagnostics.working(statistics, few) == rejected, 'what else is wrong is of earlier frames'
+    statistics.finished({}, 1)
+    assert diagnostics.working(statistics) == rejected
+    assert diagnostics.working(statistics, few).message == f'{rejected.message}; 3 matches a frame'
+    assert diagnostics.working(statistics, fault=few).message == f'{rejected.message}; 3 matches a frame'
 
 
 def test_a_camera_so_slow_that_each_frame_starts_anew_is_not_well():
