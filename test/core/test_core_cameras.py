@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -269,6 +270,20 @@ def test_two_calibrations_show_the_same_if_rays_agree_to_a_pixel() -> None:
     assert not same_view(plain, Intrinsics(752, 480, shifted(1.1), 'plumb_bob', np.zeros(5)))
     assert not same_view(plain, Intrinsics(640, 480, K, 'plumb_bob', np.zeros(5)))
     assert not same_view(camera('equidistant', FISHEYE), camera('plumb_bob', FISHEYE))
+
+
+def test_calibrations_that_differ_by_a_thousandth_of_the_width_are_one() -> None:
+    plain = camera('plumb_bob', [])
+    assert plain.nearly(dataclasses.replace(plain, k=shifted(0.7), source='another topic'))
+    assert not plain.nearly(dataclasses.replace(plain, k=shifted(0.8)))
+    assert not plain.nearly(camera('plumb_bob', BARREL))
+    assert not plain.nearly(dataclasses.replace(plain, width=640))
+    right = dataclasses.replace(plain, shift_m=0.5)
+    assert not right.nearly(plain)
+    assert right.nearly(dataclasses.replace(right, shift_m=0.5004))
+    assert not right.nearly(dataclasses.replace(right, shift_m=0.501))
+    turned = cv2.Rodrigues(np.array([0, 2e-3, 0]))[0]
+    assert not right.nearly(dataclasses.replace(right, rectification=turned))
 
 
 def test_mounting(tmp_path: Path) -> None:

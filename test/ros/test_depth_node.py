@@ -36,6 +36,7 @@ from support.shared_backend import SharedBackend, open_shared
 from support.stereo_pairs import HEIGHT, WIDTH, K, camera_info, wall_pairs
 from support.waiting import wait_for
 
+from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud
 from lightglue_trt_ros.ros.clouds import fill_cloud, layout_of, point_fields
@@ -261,6 +262,17 @@ def test_depth_with_a_camera_info_of_its_own_must_be_registered(stack, other):
     assert known(rig.send(4, images[4], WALL)) == 0
     wait_for(lambda: 'its CameraInfo is another one' in rig.peer.status()[1])
     assert 'align_depth' in rig.peer.status()[1]
+
+
+def test_autofocus_does_not_make_registered_depth_another_cameras(stack):
+    """Each topic's CameraInfo is kept until it has changed enough: those that are kept may be of different moments."""
+    depth = DepthRig(stack).node._cameras[0]._paired
+
+    def wide(focal: float) -> Intrinsics:
+        return Intrinsics(1920, 1080, np.array([[focal, 0, 960], [0, focal, 540], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
+    assert wide(1500).nearly(wide(1502))
+    assert depth._registered(wide(1502), wide(1498))
+    assert not depth._registered(wide(1500), wide(1520))
 
 
 def test_without_camera_info_points_stay_pixels_and_the_diagnostics_say_so(stack):

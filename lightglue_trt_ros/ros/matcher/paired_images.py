@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from rclpy.node import Node
 
-from ...core.cameras import Intrinsics, StereoRig, same_view
+from ...core.cameras import JITTER, REGISTERED_PX, Intrinsics, StereoRig, same_view
 from ...core.depth import DepthImage, depth_pixels, share_known
 from ...core.geometry import size_of, size_text
 from ...core.image_check import ImageCheck
@@ -259,7 +259,8 @@ class DepthCamera(PairedImages[DepthImage]):
     def _registered(self, own: Intrinsics, calibration: Intrinsics) -> bool:
         """`same_view` of the depth images and the frames, computed when one of them changes."""
         if self._compared is None or self._compared[0] is not own or self._compared[1] is not calibration:
-            self._compared = own, calibration, same_view(own, calibration)
+            apart_px = max(REGISTERED_PX, 2 * JITTER * own.width)  # each may be kept from another moment
+            self._compared = own, calibration, same_view(own, calibration, apart_px)
         return self._compared[2]
 
 
