@@ -122,6 +122,22 @@ def test_a_silent_right_camera_costs_nothing_but_right_points(stack):
     wait_for(lambda: f'no right image came with the last {PAIRS} left images (/right/image): ' in rig.peer.status()[1])
 
 
+def test_a_right_image_that_is_the_left_one_gives_no_points(stack, capfd):
+    """Half of all disparities around zero are positive: depths that mean nothing."""
+    rig, views = Rig(stack), wall_pairs(4)
+    rig.tell_cameras()
+    for number, (left, _) in enumerate(views):
+        matches = rig.send(number, left=left, right=left)
+    assert not known(matches).any()
+    wait_for(lambda: rig.peer.status() == (DiagnosticStatus.WARN, 'right image dropped: it is the left image itself: give the topic '
+                                           'of the right camera, and look at its driver'))
+    assert capfd.readouterr().err.count('it is the left image itself') == 1
+    black = np.zeros_like(views[0][0])
+    rig.send(4, left=black, right=black)
+    rig.send(5, left=views[0][0], right=views[0][1])
+    assert rig.peer.figures()['right images rejected'] == '4', 'dark is another fault'
+
+
 def test_swapped_images_are_told(stack, capfd):
     rig, views = Rig(stack), wall_pairs(7)
     rig.tell_cameras()

@@ -16,7 +16,7 @@ from rclpy.node import Node
 from ...core.cameras import JITTER, REGISTERED_PX, Intrinsics, StereoRig, same_view
 from ...core.depth import DepthImage, depth_pixels, share_known
 from ...core.geometry import size_of, size_text
-from ...core.image_check import ImageCheck
+from ...core.image_check import TEXTURE, ImageCheck, same_pixels, texture_of
 from ...core.images import stamp_of, view_image
 from ...core.stereo import RightImage
 from ...core.types import FrameMatches, UInt8
@@ -211,6 +211,8 @@ class RightCamera(PairedImages[RightImage]):
         if image.shape != frame.shape:
             raise FrameError(f'it has {size_text(size_of(image))} pixels, the left one {size_text(size_of(frame))}: both '
                              'cameras must be alike')
+        if same_pixels(frame, image) and texture_of(image) >= TEXTURE:
+            raise FrameError('it is the left image itself: give the topic of the right camera, and look at its driver')
         return RightImage(image, calibration)
 
     def _why_none(self, of_matches: str) -> str:
@@ -257,10 +259,9 @@ class DepthCamera(PairedImages[DepthImage]):
                 f'({self.topic}): look at the range and the field of view of the depth camera')
 
     def _registered(self, own: Intrinsics, calibration: Intrinsics) -> bool:
-        """`same_view` of the depth images and the frames, computed when one of them changes."""
+        """`same_view` of the depth images and the frames, which may be kept from two moments; computed when one of them changes."""
         if self._compared is None or self._compared[0] is not own or self._compared[1] is not calibration:
-            apart_px = max(REGISTERED_PX, 2 * JITTER * own.width)  # each may be kept from another moment
-            self._compared = own, calibration, same_view(own, calibration, apart_px)
+            self._compared = own, calibration, same_view(own, calibration, max(REGISTERED_PX, 2 * JITTER * own.width))
         return self._compared[2]
 
 
