@@ -144,15 +144,15 @@ class CameraInterface:
     @property
     def verdict(self) -> diagnostics.Verdict:
         """Right or depth camera, masks, frames with few matches, what stands still in the images, a calibration of no use."""
-        if verdict := (self._paired and self._paired.verdict(self.wanted[0])) or (self._masks and self._masks.verdict):
-            return verdict
-        if (count := self._check.few_matches) is not None:
+        verdict = (self._paired and self._paired.verdict(self.wanted[0])) or (self._masks and self._masks.verdict)
+        if (not verdict or verdict.logged) and (count := self._check.few_matches) is not None:  # which no other line tells
             return diagnostics.few_matches(self._node, count, self.images.topic_name, self.config)
+        if verdict:
+            return verdict
         if (standing := self._standing) is not None:
             return diagnostics.Verdict(diagnostics.WARN, standing.in_words)
-        if self._calibration is not None and (problem := self._calibration.problem):
-            return diagnostics.Verdict(diagnostics.WARN, problem, logged=True)
-        return diagnostics.MATCHING
+        problem = self._calibration and self._calibration.problem
+        return diagnostics.Verdict(diagnostics.WARN, problem, logged=True) if problem else diagnostics.MATCHING
 
     def log_verdict(self, verdict: diagnostics.Verdict) -> None:
         """Log a warning, less often the longer it lasts, and the end of a silence. Called once a second."""
