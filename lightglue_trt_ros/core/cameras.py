@@ -45,7 +45,6 @@ class Intrinsics:
     shift_m: float = 0.0  # along the rectified x axis, from the pair's origin
     source: str = ''  # where the calibration comes from, for people: a file, or CameraInfo on a topic
 
-    @np.errstate(all='ignore')  # of numbers that are refused
     def __post_init__(self) -> None:
         for name in ('k', 'd', 'rectification'):
             object.__setattr__(self, name, np.array(getattr(self, name), np.float64, order='C'))
@@ -151,7 +150,7 @@ def same_frame(one: str, other: str) -> bool:
     return not first or not second or first == second or first.endswith('/' + second) or second.endswith('/' + first)
 
 
-@np.errstate(all='ignore')
+@np.errstate(all='ignore')  # of numbers that are refused
 def intrinsics_of(info: Any, image_topic: str, size: Size | None = None, topic: str = '') -> Intrinsics:
     """The camera of images, by a sensor_msgs/CameraInfo: its K and D, or its P without distortion if they are rectified.
 

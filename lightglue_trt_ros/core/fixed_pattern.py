@@ -7,8 +7,6 @@ but networks see it; it is learned where the scene has less contrast than it.
 
 from __future__ import annotations
 
-from typing import Any
-
 import cv2
 import numpy as np
 from numpy.typing import NDArray
@@ -80,9 +78,9 @@ class _Moments:
         eighth = cv2.resize(means, None, fx=1 / FAR, fy=1 / FAR, interpolation=cv2.INTER_AREA)
         broad = means - cv2.resize(cv2.GaussianBlur(eighth, (0, 0), AROUND_PX / 2), means.shape[::-1])
         weight = 1 / (QUIET**2 + cv2.blur(broad * broad, (PATCH, PATCH)))
-        new: tuple[NDArray[Any], ...] = detail, detail * detail, weight, weight * broad
-        for moment, values in zip((self.mean, self._square, self._weight, self._weighted), new, strict=True):
-            cv2.accumulateWeighted(values, moment, 1 / min(self.images, MEMORY))
+        moments, new = (self.mean, self._square, self._weight, self._weighted), (detail, detail * detail, weight, weight * broad)
+        for moment, values in zip(moments, new, strict=True):
+            cv2.accumulateWeighted(np.asarray(values, np.float32), moment, 1 / min(self.images, MEMORY))
 
     def offsets(self) -> _Offsets | None:
         """None where no pixel has one."""

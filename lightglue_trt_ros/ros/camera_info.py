@@ -217,8 +217,7 @@ class CameraListener:
         if len(self._line_times) < LINES or time.monotonic() - self._changed >= IN_S:
             return ''
         count = sum(map(self._node.count_publishers, {each.topic_name for each in self._subscriptions}))
-        remedy = (f'{count} publishers send it: stop all but that of this camera' if count > 1 else
-                  'fix focus and zoom, as tracks start anew each time')
+        remedy = f'{count} publishers send it: stop all but that of this camera' if count > 1 else 'fix focus and zoom'
         return f'CameraInfo on {self.topic} changes again and again: {remedy}'
 
 

@@ -60,28 +60,22 @@ def _decode(data: bytes, flags: int) -> NDArray[Any] | None:
 
 def _decode_jpeg(data: bytes, flags: int) -> NDArray[Any] | None:
     """Raises ValueError where pixels are missing. Where the end marker alone is, other bytes behind the pixels change nothing."""
-    (ended, sequential), size = _read_markers(data), len(data)
-    if not ended and sequential:
+    ended, sequential = _read_markers(data)
+    if ended:
+        return _decode(data, flags)
+    if sequential:
         pixels = data.rstrip(b'\xff\x00')
         first, *others = (_decode_quietly(pixels + more + _END) for more in (b'', *_FILLERS))
-        ended = first is not None and all(other is not None and np.array_equal(first, other) for other in others)
-        data = pixels + _END
-    if not ended:
-        raise ValueError(f'the JPEG is cut off after {size} bytes, its end marker is missing: check where it comes from')
-    is_gray = not flags & (cv2.IMREAD_COLOR | cv2.IMREAD_ANYCOLOR)
-    gray = _decode_quietly(data, 'L') if is_gray else None
-    return _decode(data, flags) if gray is None or gray.ndim != 2 else gray
+        if first is not None and all(other is not None and np.array_equal(first, other) for other in others):
+            return _decode(pixels + _END, flags)
+    raise ValueError(f'the JPEG is cut off after {len(data)} bytes, its end marker is missing: check where it comes from')
 
 
-def _decode_quietly(data: bytes, mode: str = 'RGB') -> NDArray[Any] | None:
-    """As `_decode`, of a JPEG that may be damaged, as some cameras' all are: OpenCV's decoder writes a line to stderr about each.
-
-    A `mode` of L takes the luma, as OpenCV does.
-    """
+def _decode_quietly(data: bytes) -> NDArray[Any] | None:
+    """As `_decode`, of a JPEG that may be damaged: OpenCV's decoder writes a line to stderr about each one."""
     try:
         with Image.open(BytesIO(data), formats=('JPEG',)) as image:
-            image.draft(mode, None)
-            return np.array(image)
+            return np.asarray(image)
     except (OSError, SyntaxError, ValueError):
         return None
 

@@ -377,17 +377,6 @@ def test_a_jpeg_that_ends_within_its_pixels_is_refused_without_a_line(options, c
     assert capfd.readouterr().err == '', 'a camera may send many of them'
 
 
-@pytest.mark.parametrize('options', [(), (cv2.IMWRITE_JPEG_PROGRESSIVE, 1), (cv2.IMWRITE_JPEG_SAMPLING_FACTOR, 0x111111)])
-@pytest.mark.parametrize('gray', [True, False])
-def test_a_jpeg_with_bytes_that_mean_nothing_is_decoded_without_a_line(options, gray, capfd):
-    """As many webcams send them, in every frame: libjpeg writes "Corrupt JPEG data: 40 extraneous bytes before marker 0xd9"."""
-    jpeg = jpeg_of(scene(64, 96)[..., 0] if gray else scene(64, 96), *options)
-    image = decoded(jpeg[:-2] + bytes(range(1, 41)) + jpeg[-2:])
-    assert capfd.readouterr().err == ''
-    assert image.flags.writeable
-    np.testing.assert_array_equal(image, cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_GRAYSCALE))
-
-
 def test_a_jpeg_without_its_end_marker_has_all_its_pixels():
     """Some cameras leave it out."""
     jpeg = jpeg_of(scene(64, 96))
