@@ -46,10 +46,11 @@ def open_scene(recording: Recording, options: EvaluationOptions, on_note: Callab
     camera = None if intrinsics is None else \
         f'{intrinsics.distortion_model or "no distortion"}, fx {intrinsics.k[0, 0]:.1f}, fy {intrinsics.k[1, 1]:.1f}'
     stamps = timeline.stamps_ns
+    rate = {'rate_hz': 1 / timeline.period_s} if timeline.period_s else {}
     part = {'recorded_frames': len(recording)} if options.max_frames is not None and options.max_frames < len(recording) else {}
     return Scene(timeline, intrinsics, poses), {
         'path': str(recording.path), 'topic': recording.image_topic, 'frames': len(timeline), **part,
-        'duration_s': float(stamps[-1] - stamps[0]) * 1e-9, 'width': size[1], 'height': size[0], 'camera': camera,
+        'duration_s': float(stamps[-1] - stamps[0]) * 1e-9, **rate, 'width': size[1], 'height': size[0], 'camera': camera,
         'calibration_source': None if intrinsics is None else _source(intrinsics, options), 'truth': truth,
         'truth_as_camera': as_camera, 'left_out': left_out}
 

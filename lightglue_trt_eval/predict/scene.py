@@ -46,6 +46,7 @@ class Timeline:
     stamps_ns: NDArray[np.int64]  # (N,)
     segments: NDArray[np.int64]  # (N,) frames of one segment follow each other
     max_gap_s: float
+    period_s: float = 0.0  # the usual time from one to the next; 0: unknown
     notes: list[str] = field(default_factory=list)  # what was left out, and where the sequence breaks
 
     @classmethod
@@ -77,7 +78,7 @@ class Timeline:
                   'timestamps.txt, times.txt and rgb.txt, nanoseconds in data.csv':
                       period > 0 and not PERIODS_S[0] <= period <= PERIODS_S[1]}
         segments = np.concatenate([[0], np.cumsum(back | long)])
-        return cls(numbers, stamps, segments, gap, [text for text, count in counts.items() if count])
+        return cls(numbers, stamps, segments, gap, period, [text for text, count in counts.items() if count])
 
     def __len__(self) -> int:
         return len(self.stamps_ns)

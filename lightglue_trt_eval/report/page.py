@@ -26,9 +26,9 @@ REPORT = Path(__file__).with_name('report.html.jinja')
 JPEG_QUALITY = 88
 OTHER_FOLDER = 'choose another output folder'
 WORDS = {'path': 'recording', 'topic': 'image topic', 'recorded_frames': 'frames recorded', 'duration_s': 'duration, s',
-         'width': 'width, px', 'height': 'height, px', 'camera': 'camera', 'calibration_source': 'calibration from',
-         'truth': 'ground truth', 'mask': 'mask', 'image_bits': 'used bits of 16', 'depth': 'depth images',
-         'depth_median_m': 'median depth, m'}
+         'rate_hz': 'frames per second', 'width': 'width, px', 'height': 'height, px', 'camera': 'camera',
+         'calibration_source': 'calibration from', 'truth': 'ground truth', 'mask': 'mask', 'image_bits': 'used bits of 16',
+         'depth': 'depth images', 'depth_median_m': 'median depth, m'}
 FOR_CODE = ('truth_as_camera', 'left_out')  # facts of a recording that its words and notes have for people
 NEEDED = {'matplotlib': 'no pictures', 'jinja2': 'no report.html'}
 PICTURES = ('matches', 'trajectory', 'matches_over_time', 'pose_errors', 'epipolar_errors', 'deviations', 'strides',

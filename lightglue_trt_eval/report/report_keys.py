@@ -191,6 +191,7 @@ class RecordingKeys:
     frames: int = entry('Frames of the recording that can be evaluated.')
     recorded_frames: int = entry('All frames of the recording; only where --max-frames leaves some out.', optional=True)
     duration_s: float = entry('From the first to the last of them, seconds.')
+    rate_hz: float = entry('Frames per second, by the median time from one to the next: a pause changes nothing.', optional=True)
     width: int = entry('Of an image, pixels.')
     height: int = entry('Of an image, pixels.')
     sha256: str = entry(

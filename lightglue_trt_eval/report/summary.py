@@ -136,9 +136,7 @@ def verdict(evaluation: Evaluation) -> list[str]:
         line = (f'A frame takes {written("frame_ms_p50", figures["frame_ms_p50"], True)} '
                 f'(p95 {written("frame_ms_p95", figures.get("frame_ms_p95"), True)}) by itself, over '
                 f'{timed} frame{"s" * (timed != 1)}')
-        frames, seconds = evaluation.recording.get('frames'), evaluation.recording.get('duration_s')
-        if isinstance(frames, (int, float)) and isinstance(seconds, (int, float)) and frames > 1 and seconds > 0:
-            rate = (frames - 1) / seconds
+        if rate := evaluation.recording.get('rate_hz'):
             pace = 'fast enough' if figures['fps'] >= rate else 'too slow'
             line += f", {pace} for this recording's {rate:.1f} frames per second"
         sentences.append(f'{line}.')
@@ -160,7 +158,8 @@ def _against(evaluation: Evaluation, rivals: list[MatcherResult]) -> str:
     best = max(known, key=lambda rival: known[rival])
     contest = evaluation.contests[1, best, name]
     line += f'; the best baseline, {best}, has {written(name, known[best], True)}'
-    return f'{line}: {contest.verdict} ({contest.difference:+.1f} points, {span(contest)}, over {contest.pairs} pairs of both).'
+    return (f'{line}: {contest.verdict} ({contest.difference:+.1f} points, {span(contest)}, over {contest.pairs} '
+            f'pair{"s" * (contest.pairs != 1)} of both).')
 
 
 def resolved(evaluation: Evaluation) -> str:

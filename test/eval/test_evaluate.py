@@ -295,6 +295,10 @@ def test_matches_that_do_not_come_back_are_told_apart() -> None:
     assert len(result.forward_backward) == 5
 
 
+def test_a_pause_changes_no_frame_rate() -> None:
+    assert World(6, {3: 60 * 10**9}).timeline().period_s == PERIOD * 1e-9
+
+
 def test_a_slow_camera_has_longer_gaps() -> None:
     slow = World(6, dict.fromkeys(range(6), 2 * 10**9)).timeline()
     assert slow.max_gap_s == 6.0

@@ -38,7 +38,8 @@ def evaluation(names: Sequence[str] = FOUR, frames: int = 120, truth: bool = Tru
     notes = [] if truth else ['no ground truth: pose errors, epipolar precision and ATE are left out']
     return Evaluation(**{
         'recording': {'path': '/bags/hololens', 'topic': '/camera/image', 'frames': frames, 'duration_s': frames / hz,
-                      'width': size[1], 'height': size[0], 'camera': 'plumb_bob, from /camera/camera_info' if intrinsics else None,
+                      'rate_hz': hz, 'width': size[1], 'height': size[0],
+                      'camera': 'plumb_bob, from /camera/camera_info' if intrinsics else None,
                       'truth': 'PoseStamped on /truth' if truth else None},
         'machine': 'AMD EPYC 7R13, 2 cores, 8 GiB, Python 3.11', 'matchers': matchers, 'strides': strides, 'notes': notes,
         'wall_s': {'inference': 41.2, 'baselines': 12.0, 'reading': 1.9, 'estimating': 3.0, 'report': 2.2},
