@@ -9,6 +9,8 @@ from launch.event_handlers import OnProcessExit
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
+from lightglue_trt_ros.ros.launch_arguments import undeclared
+
 PREFIX = '[evaluate_bag-1] '  # that launch writes before each line
 OPTIONS = {  # of evaluate_bag, by launch argument; empty leaves the command's default
     'image_topic': 'Topic of the images, where the bag has several',
@@ -44,6 +46,7 @@ def start_evaluation(context):
     def argument(name):
         return LaunchConfiguration(name).perform(context)
 
+    undeclared(['bag', 'live', *OPTIONS, 'options'], ['evaluate.launch.py'], advice='options:="…" takes more of evaluate_bag')
     given = [word for name in OPTIONS if argument(name) for word in (f'--{name.replace("_", "-")}', argument(name))]
     live = ['--live'] if argument('live') == 'true' else []
     evaluation = Node(

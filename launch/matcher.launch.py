@@ -9,14 +9,23 @@ from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironment
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import LifecycleNode, Node
 
+from lightglue_trt_ros.ros.launch_arguments import undeclared, value_of
+from lightglue_trt_ros.ros.parameters import FIELDS
 from lightglue_trt_ros.utils.processes import FASTDDS_CHOICES, fastdds_variable
 
 CONFIG = Path(get_package_share_directory('lightglue_trt_ros')) / 'config'
 CHATTY = ('rcl', 'rclpy', 'rmw_fastrtps_cpp', 'rmw_cyclonedds_cpp')  # loggers that bury the node's lines at debug
+PASSED = ('backend', 'image_transport', 'depth_transport', 'autostart', 'stereo', 'depth', 'keyframes', 'max_wait_s')
+ODOMETRY = ('odom_frame', 'base_frame', 'publish_tf', 'matcher')  # arguments of the file that includes this one
 
 
 def generate_launch_description():
-    return LaunchDescription([
+    return LaunchDescription([*arguments(), OpaqueFunction(function=start_matcher)])
+
+
+def arguments():
+    """Those that `-s` lists. On the command line each other parameter of the node may be given, too, as weights:=ours_light."""
+    return [
         DeclareLaunchArgument('image_topic', default_value='/camera/image_raw',
                               description='Images to match; with cameras, {camera} in it stands for the name: /{camera}/image_raw'),
         DeclareLaunchArgument('right_image_topic', default_value='/camera_right/image_raw',
@@ -30,7 +39,7 @@ def generate_launch_description():
         DeclareLaunchArgument('namespace', default_value='', description='Namespace of the node'),
         DeclareLaunchArgument('log_level', default_value='info', choices=['debug', 'info', 'warn', 'error', 'fatal'],
                               description='Of the node and of what it uses; debug: of the node, without the lines of ROS itself'),
-        # Empty leaves the parameter to params_file.
+        # PASSED: empty leaves the parameter to params_file.
         DeclareLaunchArgument('autostart', default_value='', choices=['true', 'false', ''],
                               description='Configure and activate at once; false leaves that to a lifecycle manager; '
                                           'empty: as params_file says'),
@@ -55,19 +64,17 @@ def generate_launch_description():
                               description='Open RViz on the debug image (config/matcher.rviz); with stereo:=true or depth:=true on '
                                           'also the points in space (config/matcher_points.rviz)'),
         DeclareLaunchArgument('rviz_frame', default_value='camera', description="RViz's fixed frame: the frame_id of the images"),
-        OpaqueFunction(function=start_matcher),
-    ])
+    ]
 
 
 def start_matcher(context):
     def argument(name):
         return LaunchConfiguration(name).perform(context)
 
-    overrides = {name: argument(name) for name in ('backend', 'image_transport', 'depth_transport') if argument(name)}
-    overrides |= {name: argument(name) == 'true' for name in ('autostart', 'stereo', 'depth') if argument(name)}
-    if argument('keyframes'):
-        overrides['keyframes'] = whole_number('keyframes', argument('keyframes'))
-    overrides |= {name: float(argument(name)) for name in ('max_wait_s',) if argument(name)}
+    declared = [*(each.name for each in arguments()), *ODOMETRY]
+    given = {name: argument(name) for name in PASSED if argument(name)}
+    given |= undeclared(declared, ('matcher.launch.py', 'odometry.launch.py'), FIELDS)
+    overrides = {name: value_of(name, text) for name, text in given.items()}
     if not Path(argument('params_file')).is_file():  # launch_ros warns, and starts the node on its defaults
         raise FileNotFoundError(f'params_file {argument("params_file")} is not there: give the path of a YAML file')
     cameras = [name.strip() for name in argument('cameras').split(',') if name.strip()]
@@ -97,13 +104,6 @@ def start_matcher(context):
 def log_arguments(level):
     chatty = CHATTY if level == 'debug' else ()
     return ['--log-level', level, *(word for logger in chatty for word in ('--log-level', f'{logger}:=info'))]
-
-
-def whole_number(name, text):
-    try:
-        return int(text)
-    except ValueError:
-        raise ValueError(f'{name}:={text} is no whole number: give a number, 20 for example') from None
 
 
 def named_topics(what, topic, cameras):

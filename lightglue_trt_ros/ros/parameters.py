@@ -89,7 +89,7 @@ class NodeConfig:
             raise ConfigError('stereo and depth are both true: points have one depth, choose either')
 
 
-_FIELDS = {field.name: field for kind in (MatcherConfig, NodeConfig) for field in dataclasses.fields(kind)}
+FIELDS = {field.name: field for kind in (MatcherConfig, NodeConfig) for field in dataclasses.fields(kind)}
 
 
 def declare_settings(node: Node) -> tuple[MatcherConfig, NodeConfig]:
@@ -97,11 +97,11 @@ def declare_settings(node: Node) -> tuple[MatcherConfig, NodeConfig]:
 
     Raises ConfigError for an unknown name, a wrong type or a value out of range in a params file or on the command line.
     """
-    given = settings_given(node, _FIELDS)
+    given = settings_given(node, FIELDS)
     given = {name: tuple(value) or ('',) if isinstance(value, (list, array.array)) else value for name, value in given.items()}
     matcher = MatcherConfig(**_of(MatcherConfig, given))
     own = NodeConfig(**_of(NodeConfig, given))
-    for name, field in _FIELDS.items():
+    for name, field in FIELDS.items():
         value = getattr(own if hasattr(own, name) else matcher, name)
         value = float(value) if isinstance(field.default, float) else list(value) if isinstance(value, tuple) else value
         node.declare_parameter(name, value, _descriptor(field), ignore_override=True)
@@ -110,14 +110,14 @@ def declare_settings(node: Node) -> tuple[MatcherConfig, NodeConfig]:
 
 def as_declared(parameters: Iterable[Parameter]) -> list[Parameter]:
     """Whole numbers as floats where the setting is one: `ros2 param set` sends 1 as an integer, which rclpy does not convert."""
-    floats = {name for name, field in _FIELDS.items() if isinstance(field.default, float)}
+    floats = {name for name, field in FIELDS.items() if isinstance(field.default, float)}
     return [Parameter(given.name, value=float(given.value)) if given.name in floats and type(given.value) is int else given
             for given in parameters]
 
 
 def check_declared(node: Node, names: Iterable[str]) -> None:
     """Raises ConfigError for a name that the node does not have, with a similar one, which rclpy's own refusal lacks."""
-    check_names([name for name in names if not node.has_parameter(name)], _FIELDS)
+    check_names([name for name in names if not node.has_parameter(name)], FIELDS)
 
 
 def settings_given(node: Node, known: Collection[str]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import importlib.util
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -51,6 +52,7 @@ def launch_file(monkeypatch: pytest.MonkeyPatch) -> Any:
     for name in ('DeclareLaunchArgument', 'IncludeLaunchDescription', 'LogInfo', 'OpaqueFunction', 'RegisterEventHandler',
                  'SetEnvironmentVariable', 'Shutdown'):
         monkeypatch.setattr(sys.modules['launch'], name, type(name, (Recorded,), {}), raising=False)
+    sys.modules['launch'].DeclareLaunchArgument.name = property(lambda argument: argument.arguments[0])
     module('launch.actions', **vars(sys.modules['launch']))
     module('launch.event_handlers', OnProcessExit=Recorded)
     module('launch.launch_description_sources', PythonLaunchDescriptionSource=Recorded)
@@ -147,8 +149,50 @@ def test_empty_arguments_leave_the_parameters_to_the_file(launch_file: Any, tmp_
 
 def test_keyframes_are_a_number(launch_file: Any) -> None:
     assert actions(launch_file, keyframes='20')[1].parameters[1] == {'keyframes': 20}
-    with pytest.raises(ValueError, match='keyframes:=many is no whole number'):
+    with pytest.raises(ValueError, match='keyframes:=many is no whole number: Keyframes that are kept'):
         actions(launch_file, keyframes='many')
+
+
+@pytest.fixture
+def command(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    def give(file: str, *words: str) -> None:
+        monkeypatch.setattr(sys, 'argv', ['/opt/ros/bin/ros2', 'launch', 'lightglue_trt_ros', file, *words])
+    return give
+
+
+@pytest.mark.parametrize('file', ['matcher.launch.py', 'odometry.launch.py'])
+def test_each_parameter_may_be_an_argument_of_the_command_line(launch_file: Any, command: Callable[..., None], file: str) -> None:
+    command(file, 'weights:=ours_light', 'max_keypoints:=512', 'match_threshold:=1', 'draw_covariances:=True', 'publish_tf:=false',
+            'mask_file:=a:=b.png', 'image_topic:=/left')
+    assert actions(launch_file, keyframes='5')[1].parameters[1] == {
+        'keyframes': 5, 'weights': 'ours_light', 'max_keypoints': 512, 'match_threshold': 1.0, 'draw_covariances': True,
+        'mask_file': 'a:=b.png'}
+    for word, line in (('imagetopic:=/left', 'there is no argument imagetopic: did you mean image_topic'),
+                       ('max_keypoint:=9', 'did you mean max_keypoints'), ('yolo:=1', 'no argument yolo: add -s for a list'),
+                       ('max_keypoints:=1e3', 'max_keypoints:=1e3 is no whole number'),
+                       ('draw_covariances:=yes', 'is neither true nor false'), ('max_gap_s:=long', 'is no number')):
+        command(file, word)
+        with pytest.raises(ValueError, match=line):
+            actions(launch_file)
+
+
+def test_arguments_of_another_launch_file_have_their_own_meaning(launch_file: Any, command: Callable[..., None]) -> None:
+    command('robot.launch.py', 'weights:=yolo', 'imagetopic:=/left', 'image_width:=1280')
+    assert actions(launch_file)[1].parameters == [DEFAULTS['params_file']]
+
+
+def test_all_arguments_of_the_odometry_are_known_to_the_matcher(launch_file: Any) -> None:
+    declared = load(REPOSITORY / 'launch' / 'odometry.launch.py').generate_launch_description().arguments[0]
+    assert {entity.name for entity in declared if hasattr(entity, 'default_value')} - set(DEFAULTS) == set(launch_file.ODOMETRY)
+    assert [name for name in launch_file.PASSED if name not in DEFAULTS] == []
+
+
+def test_an_unknown_argument_of_the_evaluation_is_refused(launch_file: Any, command: Callable[..., None]) -> None:
+    command('evaluate.launch.py', 'bag:=/bags/1', 'weights:=ours_light')
+    with pytest.raises(ValueError, match='there is no argument weights: options:="…" takes more of evaluate_bag'):
+        evaluation()
+    command('evaluate.launch.py', 'bag:=/bags/1', 'baselines:=sift')
+    assert evaluation(baselines='sift').arguments == ['/bags/1', '--baselines', 'sift']
 
 
 def test_a_params_file_that_is_not_there_is_refused(launch_file: Any) -> None:

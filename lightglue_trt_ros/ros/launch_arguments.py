@@ -1,0 +1,40 @@
+"""Words of a command line that launch passes over: it says nothing of an argument that no launch file declares."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+from .parameters import FIELDS, SIMILAR
+
+
+def value_of(name: str, text: str) -> Any:
+    """A parameter's value, of its type. Raises ValueError where the text has none; the node checks its range."""
+    default: Any = FIELDS[name].default
+    kind = type(default)
+    try:
+        return {'true': True, 'false': False}[text.lower()] if kind is bool else kind(text)
+    except (KeyError, ValueError):
+        needed = {bool: 'neither true nor false', int: 'no whole number'}.get(kind, 'no number')
+        raise ValueError(f'{name}:={text} is {needed}: {FIELDS[name].metadata["doc"]}') from None
+
+
+def undeclared(declared: Collection[str], files: Collection[str], parameters: Collection[str] = (),
+               advice: str = 'add -s for a list', words: Sequence[str] | None = None) -> dict[str, str]:
+    """The arguments NAME:=VALUE of the command line that name `parameters`, where `ros2 launch` was given one of these `files`.
+
+    Empty where another file was given: its arguments have meanings of their own. Raises ValueError for a name that is neither a
+    parameter nor `declared`, with a similar one or the `advice`.
+    """
+    words = sys.argv if words is None else words
+    if not any(Path(word).name in files for word in words):
+        return {}
+    given = dict(word.split(':=', 1) for word in words if ':=' in word)
+    for name in given:
+        if name not in declared and name not in parameters:
+            near = difflib.get_close_matches(name, [*declared, *parameters], 1, SIMILAR)
+            raise ValueError(f'there is no argument {name}: {f"did you mean {near[0]}?" if near else advice}')
+    return {name: text for name, text in given.items() if name not in declared}
