@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any, NamedTuple
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from ..utils.compressed_depth import unpacked
 from ..utils.errors import FrameError
-from ..utils.limits import decode_image
 from .cameras import Intrinsics, normalised
 from .images import check_image
 from .types import Float32
@@ -21,7 +20,6 @@ NEAREST_M, FARTHEST_M = 0.05, 100.0  # medians beyond which the unit must be wro
 LEAST_M, MOST_M = 1e-4, 1e5  # of a depth: beyond them it is no measurement, and its square leaves float32
 SATURATED = 65535  # of 16 bits: unknown, or too far for them
 _KINDS = {'16UC1': ('u2', 1e-3), 'mono16': ('u2', 1e-3), '32FC1': ('f4', 1.0)}  # type of a pixel, metres to its unit (REP 118)
-_HEADER = struct.Struct('<iff')  # of compressedDepth: format, and two parameters of its inverse depth
 
 
 class DepthImage(NamedTuple):
@@ -68,28 +66,18 @@ def depth_from_image(msg: Any, per_metre: float | None = None) -> tuple[NDArray[
 
 
 def depth_from_compressed(msg: Any, megapixels: float | None = None, per_metre: float | None = None) -> tuple[NDArray[Any], float]:
-    """The same of a sensor_msgs/CompressedImage of compressed_depth_image_transport: a PNG behind a header. Raises FrameError.
+    """The same of a sensor_msgs/CompressedImage of compressed_depth_image_transport, as `unpacked`. Raises FrameError.
 
-    32FC1 is sent as 16 bits of inverse depth. A PNG or TIFF of compressed_image_transport has the pixels as they are; the format
-    'png' is 16UC1. `megapixels` as in `limits.decode_image`, `per_metre` as in `depth_from_image`.
+    The format 'png' is 16UC1. `megapixels` as in `limits.decode_image`, `per_metre` as in `depth_from_image`.
     """
-    data, encoding = bytes(msg.data), '16UC1' if msg.format == 'png' else msg.format.partition(';')[0].strip()
-    inverse = 'compressedDepth' in msg.format
-    if encoding not in _KINDS or 'rvl' in msg.format or 'jpeg' in msg.format:
-        raise FrameError(f'its format is {msg.format!r:.60}: compressedDepth with PNG, of 16UC1 or 32FC1, can be read')
+    encoding = '16UC1' if msg.format == 'png' else msg.format.partition(';')[0].strip()
+    if encoding not in _KINDS or 'jpeg' in msg.format:
+        raise FrameError(f'its format is {msg.format!r:.60}: compressedDepth with PNG or RVL, of 16UC1 or 32FC1, can be read')
     try:
-        coded = decode_image(data[_HEADER.size:] if inverse else data, cv2.IMREAD_UNCHANGED, megapixels)
+        pixels = unpacked(bytes(msg.data), msg.format, encoding, megapixels)
     except (ValueError, cv2.error) as error:
         raise FrameError(f'{error}') from None
-    form = 'u2' if inverse else _KINDS[encoding][0]
-    if coded is None or coded.dtype != np.dtype(form) or coded.ndim != 2:
-        raise FrameError(f'its {len(data)} bytes hold no image of {8 * np.dtype(form).itemsize} bits: check its sender')
-    pixels, unit_m = np.asarray(coded), 1 / per_metre if per_metre else _KINDS[encoding][1]
-    if inverse and encoding == '32FC1':
-        _, scale, shift = _HEADER.unpack_from(data)
-        with np.errstate(divide='ignore', invalid='ignore'):
-            pixels = np.where(coded > 0, np.float32(scale) / (coded - np.float32(shift)), np.float32(np.nan))
-    return _checked(pixels, unit_m)
+    return _checked(pixels, 1 / per_metre if per_metre else _KINDS[encoding][1])
 
 
 def _checked(pixels: NDArray[Any], unit_m: float) -> tuple[NDArray[Any], float]:

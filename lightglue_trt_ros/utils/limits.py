@@ -37,19 +37,28 @@ def decode_image(data: bytes, flags: int, megapixels: float | None = None) -> ND
     Returns None where the data are no image. Raises ValueError with the figures where the image is larger, or where a JPEG ends
     within its pixels (some OpenCV versions then return its upper part), cv2.error, ConfigError. Bytes behind its end do not count.
     """
-    allowed = _number(MEGAPIXELS_VARIABLE, MEGAPIXELS) if megapixels is None else megapixels
     try:
         with Image.open(BytesIO(data), formats=_FORMATS) as header:
-            width, height = header.size
+            size: tuple[int, int] | None = header.size
     except Image.DecompressionBombError:
-        size = f'more than {2e-6 * (Image.MAX_IMAGE_PIXELS or 0):.0f}'
+        size = None
     except (OSError, SyntaxError, ValueError):  # all that the parsers of damaged headers raise
         return None
-    else:
-        if width * height <= allowed * 1e6:
-            return _decode_jpeg(data, flags) if data.startswith(_JPEG) else _decode(data, flags)
-        size = f'{width}x{height} pixels, {width * height * 1e-6:.0f}'
-    raise ValueError(f'{len(data)} bytes hold {size} megapixels where {allowed:g} are allowed: send smaller images, or raise '
+    check_megapixels(size, len(data), megapixels)
+    return _decode_jpeg(data, flags) if data.startswith(_JPEG) else _decode(data, flags)
+
+
+def check_megapixels(size: tuple[int, int] | None, packed: int, megapixels: float | None = None) -> None:
+    """Raises ValueError where `packed` bytes hold an image of a (width, height) beyond `megapixels`; None: beyond Pillow's.
+
+    `megapixels` as for `decode_image`.
+    """
+    allowed = _number(MEGAPIXELS_VARIABLE, MEGAPIXELS) if megapixels is None else megapixels
+    if size is not None and size[0] * size[1] <= allowed * 1e6:
+        return
+    large = (f'more than {2e-6 * (Image.MAX_IMAGE_PIXELS or 0):.0f}' if size is None else
+             f'{size[0]}x{size[1]} pixels, {size[0] * size[1] * 1e-6:.0f}')
+    raise ValueError(f'{packed} bytes hold {large} megapixels where {allowed:g} are allowed: send smaller images, or raise '
                      f'{MEGAPIXELS_VARIABLE if megapixels is None else "max_megapixels"}')
 
 

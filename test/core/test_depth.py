@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 from types import SimpleNamespace
 
 import cv2
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.depth import DepthImage, depth_from_compressed, depth_from_image, locate
+from lightglue_trt_ros.utils.compressed_depth import decode_rvl
 from lightglue_trt_ros.utils.errors import FrameError
 
 CAMERA = Intrinsics(64, 48, np.array([[60, 0, 32], [0, 60, 24], [0, 0, 1.0]]), 'plumb_bob', np.zeros(5))
@@ -164,8 +168,63 @@ def test_compressed_depth_is_read_as_its_transport_writes_it():
     assert np.isnan(depth_from_compressed(compressed(np.full((4, 4), 5, np.uint16), '32FC1; compressedDepth', nothing))[0]).all()
 
 
+def rvl(pixels: np.ndarray) -> bytes:
+    """The codes one by one, as the paper has them."""
+    nibbles: list[int] = []
+
+    def write(number: int) -> None:
+        while number > 7:
+            nibbles.append(number & 7 | 8)
+            number >>= 3
+        nibbles.append(number)
+
+    values, at, before = pixels.ravel().tolist(), 0, 0
+    while at < len(values):
+        run = {}
+        for known in (False, True):
+            run[known] = len(list(itertools.takewhile(lambda value, known=known: bool(value) is known, values[at:])))
+            write(run[known])
+            at += run[known]
+        for value in values[at - run[True]:at]:
+            write(2 * (value - before) if value >= before else 2 * (before - value) - 1)
+            before = value
+    nibbles += [0] * (-len(nibbles) % 8)
+    words = [sum(nibble << 28 - 4 * place for place, nibble in enumerate(nibbles[i:i + 8])) for i in range(0, len(nibbles), 8)]
+    return struct.pack(f'<II{len(words)}I', pixels.shape[1], pixels.shape[0], *words)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.0, 0.1, 0.9, 1.0]), st.sampled_from([1, 40, 65536]))
+def test_rvl_has_the_pixels_that_were_packed(seed, zeros, most):
+    rng = np.random.default_rng(seed)
+    pixels = rng.integers(0, most, rng.integers(1, 20, 2)).astype(np.uint16)
+    pixels[rng.random(pixels.shape) < zeros] = 0
+    np.testing.assert_array_equal(decode_rvl(rvl(pixels)), pixels)
+
+
+def test_compressed_depth_with_rvl_is_as_with_png():
+    millimetres = np.round(plane() * 1000).astype(np.uint16)
+    millimetres[3:9, 2:7] = 0
+    packed = SimpleNamespace(format='16UC1; compressedDepth rvl', data=bytes(12) + rvl(millimetres))
+    np.testing.assert_array_equal(depth_from_compressed(packed)[0], millimetres)
+    header = struct.pack('<iff', 0, 10100.0, -100.0)
+    coded = (10100.0 / np.maximum(plane(), 1) - 100).astype(np.uint16)
+    packed = SimpleNamespace(format='32FC1; compressedDepth rvl', data=header + rvl(coded))
+    np.testing.assert_array_equal(depth_from_compressed(packed)[0],
+                                  depth_from_compressed(compressed(coded, '32FC1; compressedDepth png', header))[0])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.binary(max_size=60), st.integers(0, 30), st.integers(0, 30))
+def test_damaged_rvl_is_no_image_or_one_of_its_size(data, columns, rows):
+    found = decode_rvl(struct.pack('<II', columns, rows) + data)
+    assert found is None or (found.size and found.shape == (rows, columns))
+
+
 @pytest.mark.parametrize(('form', 'data', 'told'), [
-    ('jpeg', b'', "'jpeg': compressedDepth with PNG"), ('16UC1; compressedDepth rvl', bytes(40), 'rvl'),
+    ('jpeg', b'', "'jpeg': compressedDepth with PNG"), ('16UC1; compressedDepth rvl', bytes(40), 'no image of 16 bits'),
+    ('16UC1; compressedDepth rvl', bytes(9), 'no image'),
+    ('16UC1; compressedDepth rvl', bytes(12) + b'\xff\xff\0\0' * 2 + bytes(8), '65535x65535 pixels, 4295 megapixels'),
     ('16UC1; compressedDepth', b'', 'no image'), ('16UC1; compressedDepth', bytes(40), 'no image'),
     ('16UC1; compressedDepth', bytes(12) + cv2.imencode('.png', np.zeros((4, 4), np.uint8))[1].tobytes(), 'no image of 16 bits')])
 def test_what_is_no_compressed_depth_is_refused(form, data, told):
