@@ -1,8 +1,9 @@
-"""Words of a command line that launch passes over: it says nothing of an argument that no launch file declares."""
+"""Words of a command line that ROS passes over: arguments that no launch file declares, and names of parameters as remappings."""
 
 from __future__ import annotations
 
 import difflib
+import itertools
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -38,3 +39,10 @@ def undeclared(declared: Collection[str], files: Collection[str], parameters: Co
             near = difflib.get_close_matches(name, [*declared, *parameters], 1, SIMILAR)
             raise ValueError(f'there is no argument {name}: {f"did you mean {near[0]}?" if near else advice}')
     return {name: text for name, text in given.items() if name not in declared}
+
+
+def bare_parameters(words: Sequence[str]) -> list[str]:
+    """The words NAME:=VALUE that name a parameter of the matcher without -p: ROS takes them as remappings of a topic."""
+    pairs = itertools.pairwise(['', *words])
+    return [word for before, word in pairs
+            if ':=' in word and word.split(':=')[0] in FIELDS and before not in ('-p', '--param', '-r', '--remap')]

@@ -21,6 +21,7 @@ from support.waiting import wait_for
 from lightglue_trt_eval.demo.flight import EPOCH_NS, Flight
 from lightglue_trt_ros.cli.matcher import main as matcher
 from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud
+from lightglue_trt_ros.ros.launch_arguments import bare_parameters
 
 
 @pytest.mark.parametrize(('number', 'weights'), [(signal.SIGINT, 'ours'), (signal.SIGTERM, 'ours_light')])
@@ -116,6 +117,16 @@ def test_ros_arguments_that_ros_refuses_end_the_node_with_one_line(arguments, wo
     assert log.startswith('matcher: ')
     assert words in log
     assert len(log.strip().splitlines()) == 1
+
+
+def test_a_parameter_without_its_option_is_refused(capfd):
+    with pytest.raises(SystemExit) as ended:
+        matcher(['weights:=ours_light'])
+    assert ended.value.code == 2
+    log = capfd.readouterr().err
+    assert 'weights:=ours_light remaps a name, and weights is a parameter: write --ros-args -p weights:=ours_light' in log
+    words = ['image:=/left', '--ros-args', '-p', 'depth:=true', '-r', 'depth:=/aligned', 'depth:=false']
+    assert bare_parameters(words) == ['depth:=false']
 
 
 @pytest.mark.slow
