@@ -21,17 +21,8 @@ from ..utils.errors import BagError, first_of, naming
 from ..utils.files import text_of
 from . import colmap
 from .calibration_exports import named
-from .calibration_forms import (
-    POSE_KEYS,
-    DescribedCamera,
-    Fields,
-    check_baseline,
-    check_finite,
-    described,
-    has_matrix,
-    of_size,
-    sized,
-)
+from .calibration_fields import Fields, check_finite
+from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, described, has_matrix, of_size, sized
 from .calibration_texts import of_text
 
 FORMS = ("this package's calib.yaml, into which you can copy the numbers of other files (width, height, fx, fy, cx, cy, k1, k2, "
