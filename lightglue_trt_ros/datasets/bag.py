@@ -28,7 +28,7 @@ from ..core.images import gray_of, stamp_of
 from ..core.timing import usual_period
 from ..core.types import UInt8
 from ..utils.errors import BagError, FrameError, first_of, naming
-from .bag_parts import ENDINGS, ROS1_ADVICE, bag_files
+from .bag_parts import ENDINGS, ROS1_ADVICE, ZSTD, bag_files, is_bag
 from .bag_readers import unpacked
 from .bag_storage import Storage, deserialize
 from .bag_topics import ImageTopics, load_image
@@ -37,7 +37,7 @@ from .folder_recordings import is_hidden, natural
 from .image_folders import has_layout, open_folder
 from .sequence import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE, IMAGE_TOPIC, Frame, Recording, Topic, holds_depth, readable_frames
 
-ARCHIVES = ('.gz', '.bz2', '.xz', '.lz4', '.zip', '.tar', '.tgz', '.7z')  # that are not unpacked here
+ARCHIVES = ('.gz', '.bz2', '.xz', '.lz4', *ZSTD, '.zip', '.tar', '.tgz', '.7z')  # that are not unpacked here
 VIDEOS = ('.mp4', '.avi', '.mov', '.mkv', '.webm', '.m4v')
 VIDEO_ADVICE = ('take its frames out (ffmpeg -i {file} images/%06d.png), and write the stamp of each, in seconds, into '
                 'timestamps.txt next to images/')
@@ -45,6 +45,8 @@ STAMPS_ADVICE = ('write the stamp of each, in seconds and in the order of names,
                  'their names')
 PACKETS = ('/Packet', '/FFMPEGPacket', '/CompressedVideo')  # types of videos
 _NO_DEPTH = re.compile(r'disparity|label|segment|confidence', re.IGNORECASE)  # names of topics whose 16 bits are others
+LISTED = 12  # topics in a message: a robot has hundreds
+LEVELS, FOLDERS = 3, 500  # below a folder that is no recording, in which one is looked for
 STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
 SKEW_NS = 5_000_000  # between the stamps of a stereo pair
 DEPTH_SKEW_NS = 20_000_000  # between those of an image and its depth image
@@ -309,7 +311,7 @@ class BagRecording(Recording):
         topic = self._automatic() if name is None else self._named(name)
         if self._images.is_own(topic):
             raise BagError(f'{self.path}: {topic.name} has the pictures that the matcher draws (~/debug_image), which are no '
-                           f'images of a camera: name its topic (--image-topic). It holds: {self._listing}')
+                           f'images of a camera: name its topic (--image-topic). It holds: {self.listing}')
         return topic
 
     def _named(self, name: str) -> Topic:
@@ -318,10 +320,16 @@ class BagRecording(Recording):
             chosen = next(([camera[0]] for camera in self._images.cameras() if without_transport(camera[0].name) == name), [])
             self._notes += [f'{name} was recorded as {topic.name}' for topic in chosen]
         if not chosen:
-            raise BagError(f'{self.path} has no images on {name}. It holds: {self._listing}')
+            other = next((f', but {topic.type}' for topic in self.topics if topic.name == name), '')
+            raise BagError(f'{self.path} has no images on {name}{other}. It holds: {self.listing}')
         if not chosen[0].count:
-            raise BagError(f'{self.path} has no message on {name}. It holds: {self._listing}')
+            raise BagError(self._silence(chosen[0]))
         return chosen[0]
+
+    def _silence(self, topic: Topic) -> str:
+        return (f'{self.path} has no message on {topic.name}: see that the camera publishes, and record with the QoS it offers '
+                f'(ros2 topic info --verbose {topic.name}, ros2 bag record --qos-profile-overrides-path). '
+                f'It holds: {self.listing}')
 
     def _automatic(self) -> Topic:
         """The topic of the only camera. Raises BagError."""
@@ -332,11 +340,14 @@ class BagRecording(Recording):
             of_camera, choice = f' of a camera {self._camera}', 'name them with --image-topic and {camera} in place of the name'
         if not cameras:
             self._refuse_foreign()
-            raise BagError(f'{self.path} holds no images{of_camera} ({IMAGE} or {COMPRESSED_IMAGE}). It holds: {self._listing}')
+            silent = [topic for topic in self.image_topics if self._camera in ('', *topic.name.split('/')) and not topic.count]
+            if silent:
+                raise BagError(self._silence(silent[0]))
+            raise BagError(f'{self.path} holds no images{of_camera} ({IMAGE} or {COMPRESSED_IMAGE}). It holds: {self.listing}')
         if len(cameras) > 1:
             cameras = self._of_light(cameras)
         if len(cameras) > 1:
-            raise BagError(f'{self.path} holds {len(cameras)} image topics{of_camera}, {choice}. It holds: {self._listing}')
+            raise BagError(f'{self.path} holds {len(cameras)} image topics{of_camera}, {choice}. It holds: {self.listing}')
         chosen, *others = cameras[0]
         if self._images.holds_depth(chosen):
             self._notes.append(f'images: {chosen} is depth by its encoding or name, and taken for want of others')
@@ -362,10 +373,10 @@ class BagRecording(Recording):
         """Raises BagError where messages are not those of ROS 2, and where images are in packets of a video."""
         foreign = {topic.encoding for topic in self.topics} - {'cdr'}
         if 'ros1' in foreign:
-            raise BagError(f'{self.path} holds messages of ROS 1 ({self._listing}), and those of ROS 2 are needed: convert the '
+            raise BagError(f'{self.path} holds messages of ROS 1 ({self.listing}), and those of ROS 2 are needed: convert the '
                            '.bag that it was made from (pip install rosbags, rosbags-convert --src FILE.bag --dst FOLDER)')
         if foreign:
-            raise BagError(f'{self.path} holds messages in {", ".join(sorted(foreign))} ({self._listing}), and cdr is needed, '
+            raise BagError(f'{self.path} holds messages in {", ".join(sorted(foreign))} ({self.listing}), and cdr is needed, '
                            'which ROS 2 writes: record the topics with ros2 bag record')
         others = [topic for topic in self.topics if topic.count and topic.type.endswith('Image')
                   and topic.type not in (IMAGE, COMPRESSED_IMAGE)]
@@ -378,8 +389,10 @@ class BagRecording(Recording):
                            'record what comes out of ros2 run image_transport republish')
 
     @property
-    def _listing(self) -> str:
-        return '; '.join(map(str, self.topics)) or 'nothing'
+    def listing(self) -> str:
+        """The topics of images, for people; of a bag without any the first ones."""
+        topics = self.image_topics or self.topics
+        return '; '.join(map(str, topics[:LISTED])) + f' … ({len(topics)} in all)' * (len(topics) > LISTED) or 'nothing'
 
 
 def right_of(recording: Recording, topic: str | None = None) -> Recording | None:
@@ -396,10 +409,9 @@ def depth_of(recording: Recording, topic: str | None = None) -> Recording:
     if not isinstance(recording, BagRecording):
         raise BagError(f'{recording.path} has no depth images: put them into depth/ next to images/, PNGs of 16 bits in '
                        'millimetres, or list them in depth.txt next to rgb.txt')
-    listing = '; '.join(map(str, recording.topics))
     if not recording.depths:
         raise BagError(f'{recording.path} has no depth images: none of its topics has images of 16UC1 or 32FC1, or '
-                       f'compressedDepth. It holds: {listing}')
+                       f'compressedDepth. It holds: {recording.listing}')
     found = ', '.join(f'{each.image_topic} ({each.frame_id!r})' for each in recording.depths)
     raise BagError(f'{recording.path} does not say which depth images are registered to {recording.image_topic}: of the topics '
                    f'that hold depth, not exactly one has its frame_id {recording.frame_id!r}: {found}. Register them in the '
@@ -477,8 +489,7 @@ def _bag_without_metadata(path: Path) -> Path:
     if ros1:
         raise BagError(f'{path} holds {len(ros1)} bag{"s" * (len(ros1) != 1)} of ROS 1, {ros1[0].name}: '
                        + ROS1_ADVICE.format(file=ros1[0], folder=ros1[0].with_suffix('')))
-    bags = sorted((entry for entry in path.iterdir() if (entry / 'metadata.yaml').is_file()), key=natural)
-    if bags:
+    if bags := sorted(filter(is_bag, _inner_folders(path)), key=lambda folder: (len(folder.parts), natural(folder))):
         raise BagError(f'{path} is no recording, and has {len(bags)} bag{"s" * (len(bags) != 1)} in it: name one, as {bags[0]}')
     names = sorted(entry.name for entry in path.iterdir() if not is_hidden(entry.name))
     raise BagError(f'{path} is neither a rosbag2 (metadata.yaml) nor an image folder (images/ and timestamps.txt, rgb.txt, '
@@ -506,7 +517,16 @@ def _advice(path: Path, names: list[str]) -> str:
 
 
 def _inner_folders(path: Path) -> list[Path]:
-    return [folder for pattern in ('*', '*/*') for folder in sorted(path.glob(pattern)) if folder.is_dir()]
+    """Three levels of folders, the upper ones first, and of each level the first ones."""
+    level, found = [path], list[Path]()
+    for _ in range(LEVELS):
+        inner = list[Path]()
+        for folder in level:
+            with suppress(OSError):
+                inner += sorted(entry for entry in folder.iterdir() if not is_hidden(entry.name) and entry.is_dir())
+        level = inner[:FOLDERS]
+        found += level
+    return found
 
 
 def _listing(path: Path, inner: list[Path]) -> str:
@@ -515,7 +535,7 @@ def _listing(path: Path, inner: list[Path]) -> str:
 
 def _is_recording(folder: Path) -> bool:
     with suppress(BagError, OSError):
-        return not is_hidden(folder.name) and open_folder(folder) is not None
+        return open_folder(folder) is not None
     return False
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,13 @@ def bag_files(path: Path) -> list[Path]:
     packed = {unpacked_name(entry.name): entry for entry in entries if entry.suffix in ZSTD}
     return sorted([*(entry for entry in entries if entry.name in plain),
                    *(entry for name, entry in packed.items() if name not in plain)], key=natural)
+
+
+def is_bag(path: Path) -> bool:
+    """Whether a folder has the metadata.yaml of a bag, or files of one."""
+    with suppress(OSError):
+        return bool(_metadata(path) or bag_files(path))
+    return False
 
 
 def unpacked_name(name: str) -> str:

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..utils.errors import BagError
+from ..utils.files import lfs_advice
 from .bag_parts import ZSTD, parts_of, unpacked_name
 from .bag_readers import DAMAGE, Channel, DamagedError, by_time, counted, first_time, messages, missing_log, unpack_file, unpacked
 from .sequence import Topic
@@ -78,8 +79,14 @@ class Storage:
         return [(file, first_time(file) if len(self._files) > 1 else 0) for file in self._files]
 
     def _plain(self, files: Sequence[Path], notes: list[str]) -> Iterator[Path]:
-        """The files, unpacked where they are compressed. Of several one that is no zstd gives a note. Raises BagError."""
-        for file in files:
+        """The files, unpacked where they are compressed. Of several one without data, or no zstd, gives a note. Raises BagError."""
+        pointers = list(map(lfs_advice, files))
+        if pointers and all(pointers):
+            raise BagError(pointers[0])
+        for file, pointer in zip(files, pointers, strict=True):
+            if pointer:
+                notes.append(f'{pointer}. The other parts are read')
+                continue
             try:
                 yield self._unpacked(file, notes) if file.suffix in ZSTD else file
             except DamagedError as error:

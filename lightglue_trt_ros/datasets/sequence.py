@@ -17,6 +17,7 @@ from ..core.cameras import Intrinsics
 from ..core.images import eight_bits
 from ..core.types import UInt8
 from ..utils.errors import BagError
+from ..utils.files import lfs_advice
 from ..utils.limits import decode_image
 
 IMAGE = 'sensor_msgs/msg/Image'
@@ -207,7 +208,8 @@ def read_samples(path: Path) -> NDArray[Any]:
     except (OSError, ValueError, cv2.error) as error:
         raise BagError(f'cannot read {path}: {error}') from None
     if image is None:
-        raise BagError(f'{path} ({len(data)} bytes) is not an image, or is cut off: replace it, or delete it and its stamp')
+        raise BagError(lfs_advice(path) or
+                       f'{path} ({len(data)} bytes) is not an image, or is cut off: replace it, or delete it and its stamp')
     if image.dtype not in (np.uint8, np.uint16):  # their range is not known
         raise BagError(f'{path} has samples of {image.dtype}: write images of 8 or 16 bits')
     if (maxval := _maxval(data)) is None or (image.dtype == np.uint8 and data[:2] in _PLAIN):  # OpenCV has scaled these
@@ -230,7 +232,7 @@ def read_depth(path: Path) -> NDArray[np.uint16]:
     except (OSError, ValueError, cv2.error) as error:
         raise BagError(f'cannot read {path}: {error}') from None
     if image is None:
-        raise BagError(f'{path} ({len(data)} bytes) is not an image, or is cut off: replace it')
+        raise BagError(lfs_advice(path) or f'{path} ({len(data)} bytes) is not an image, or is cut off: replace it')
     if image.dtype != np.uint16 or image.ndim != 2:
         raise BagError(f'{path} has {8 * image.itemsize} bits and {image[0, 0].size} channels: depth is a gray PNG of 16 bits; '
                        'write the distances themselves, not a picture of them')

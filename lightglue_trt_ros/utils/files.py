@@ -15,6 +15,8 @@ from pathlib import Path
 
 from .errors import LightglueTrtError
 
+_POINTER = b'version https://git-lfs.github.com/spec/'
+_WITHOUT_DATA = 'a pointer of Git LFS, without the data: run git lfs install and git lfs pull in its repository'
 _BINARY = re.compile(r'[\x00-\x08\x0e-\x1f\x7f-\x9f]')  # no letters of Latin-1
 
 
@@ -24,6 +26,8 @@ def text_of(path: Path) -> str:
     Raises OSError, and UnicodeDecodeError where it is no text.
     """
     data = path.read_bytes()
+    if data.startswith(_POINTER):
+        raise OSError(f'it is {_WITHOUT_DATA}')
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode('utf-16')
     try:
@@ -33,6 +37,14 @@ def text_of(path: Path) -> str:
         if _BINARY.search(text):
             raise
         return text
+
+
+def lfs_advice(path: Path) -> str:
+    """A sentence where a file is what Git LFS has in its place, as in a clone that was made without it; else empty."""
+    with suppress(OSError), path.open('rb') as file:
+        if file.read(len(_POINTER)) == _POINTER:
+            return f'{path} is {_WITHOUT_DATA}'
+    return ''
 
 
 def write_whole(path: Path, data: bytes) -> None:

@@ -130,7 +130,7 @@ def test_choice_of_topic(tmp_path: Path) -> None:
     assert len(open_recording(tmp_path / 'two', '/right/image')) == 4
     with pytest.raises(BagError, match=r'no images on /up.*/left/image'):
         open_recording(tmp_path / 'two', '/up')
-    with pytest.raises(BagError, match=r'no images on /ground_truth/pose.*PoseStamped, 5'):
+    with pytest.raises(BagError, match=r'no images on /ground_truth/pose, but geometry_msgs/msg/PoseStamped. It holds: /c[^;]*$'):
         open_recording(tmp_path / 'one', '/ground_truth/pose')
     assert camera_info_topic('/image') == '/camera_info'
     assert camera_info_topic('/a/b/image/compressed') == '/a/b/camera_info'
@@ -138,7 +138,7 @@ def test_choice_of_topic(tmp_path: Path) -> None:
 
 def test_bag_without_images(tmp_path: Path) -> None:
     write_messages(tmp_path / 'bag', {'/camera/image_raw': (IMAGE, [])})
-    with pytest.raises(BagError, match=r'holds no images.*/camera/image_raw \(sensor_msgs/msg/Image, 0 messages\)'):
+    with pytest.raises(BagError, match=r'no message on /camera/image_raw: .*QoS .*: /camera/image_raw \(\S+, 0 messages\)'):
         open_recording(tmp_path / 'bag')
     with pytest.raises(BagError, match='no message on /camera/image_raw'):
         open_recording(tmp_path / 'bag', '/camera/image_raw')

@@ -338,6 +338,35 @@ def test_one_part_that_is_no_zstd_costs_its_own_frames_alone(tmp_path: Path) -> 
     assert note.endswith('copy it again. The other parts are read')
 
 
+def test_one_part_that_is_a_pointer_of_git_lfs_is_noted(tmp_path: Path) -> None:
+    bag = split_bag(tmp_path / 'bag')
+    (bag / 'rec_1.mcap').write_text(f'version https://git-lfs.github.com/spec/v1\noid sha256:{"0" * 64}\nsize 1234\n')
+    assert numbers_in(bag) == [1, 2, 5, 6]
+    (note,) = open_recording(bag).notes
+    assert note.startswith(f'{bag / "rec_1.mcap"} is a pointer of Git LFS, without the data: run git lfs install and git lfs pull')
+    assert note.endswith('in its repository. The other parts are read')
+
+
+def test_bags_are_found_three_folders_below(tmp_path: Path) -> None:
+    day = tmp_path / 'runs' / 'monday'
+    split_bag(day / 'b')
+    shutil.copytree(day / 'b', day / 'a')
+    (day / 'a' / 'metadata.yaml').unlink()
+    (tmp_path / 'docs').mkdir()
+    (tmp_path / 'docs' / 'metadata.yaml').write_text('title: of a page\n')
+    with pytest.raises(BagError, match=rf'is no recording, and has 2 bags in it: name one, as {day}/a$'):
+        open_recording(tmp_path)
+
+
+def test_a_listing_of_topics_has_those_of_images(tmp_path: Path) -> None:
+    others = {f'/robot/state_{number}': ('std_msgs/msg/String', [(1, b'')]) for number in range(30)}
+    cameras = {f'/{side}/image_raw': (IMAGE, [(1, b'')]) for side in ('left', 'right')}
+    with pytest.raises(BagError, match=r'2 image topics.* It holds: /left/image_raw \([^;]*; /right/image_raw \([^;]*\)$'):
+        open_recording(write_messages(tmp_path / 'two', {**others, **cameras}))
+    with pytest.raises(BagError, match=r'holds no images .* It holds: (/robot/state_[^;]*; ){11}/robot/[^;]*\) … \(30 in all\)$'):
+        open_recording(write_messages(tmp_path / 'none', others))
+
+
 def test_a_log_that_may_be_absent_is_named_where_the_recorder_died(tmp_path: Path) -> None:
     file = with_log(tmp_path / 'rec_0.db3', 2)
     (tmp_path / 'rec_0.db3-wal').unlink()

@@ -55,6 +55,7 @@ VINS = {'image_width': 16, 'image_height': 12, 'model_type': 'PINHOLE', 'project
 ORB = {'Camera.fx': 20, 'Camera.fy': 20, 'Camera.cx': 8, 'Camera.cy': 6, 'Camera.width': 16, 'Camera.height': 12}
 EYE = np.eye(4).ravel().tolist()
 TUM = '{} 0 0 0 0 0 0 1\n'
+LFS = f'version https://git-lfs.github.com/spec/v1\noid sha256:{"0" * 64}\nsize 1234\n'
 KITTI = '1 0 0 0 0 1 0 0 0 0 1 0\n'
 REALSENSE = ''.join(f'Intrinsic of "Color" / 16x12\n Width: 16\n Height: 12\n Fx: {fx}\n\n' for fx in (20, 21))
 LIMIT = f'or raise {UNPACKED_VARIABLE}'
@@ -233,7 +234,18 @@ BAGS: dict[str, tuple[Callable[[Path], Any], str]] = {
     'no such topic': (lambda at: open_recording(bag(at / 'b', {'/cam': [('mono8', GRAY)]}), '/x'),
                       r'/b has no images on /x. It holds: /cam \(sensor_msgs/msg/Image, 1 messages\)'),
     'empty topic': (lambda at: open_recording(with_empty_topic(at / 'b'), '/cam'),
-        r'/b has no message on /cam. It holds: /cam .*; /other'),
+        r'/b has no message on /cam: see that .* with the QoS it offers .*It holds: /cam .*; /other'),
+    'empty topic, the only one': (lambda at: open_recording(write_messages(at / 'b', {'/cam': (IMAGE, [])})),
+                                  r'/b has no message on /cam: see that .*'
+                                  r'\(ros2 topic info --verbose /cam, ros2 bag record --qos-profile-overrides-path\)'),
+    'pointer of Git LFS': (lambda at: open_recording(file(at / 'a.mcap', LFS)),
+                           r'a.mcap is a pointer of Git LFS, without the data: run git lfs install and git lfs pull in its rep'),
+    'list that is a pointer': (lambda at: open_recording(folder(at / 'f', 2, LFS)),
+                               r'cannot read .*/timestamps.txt: it is a pointer of Git LFS, without the data'),
+    'picture that is a pointer': (lambda at: frames(file(folder(at / 'f') / 'images' / '0.png', LFS).parents[1]),
+                                  r'/0.png is a pointer of Git LFS, without the data'),
+    'depth that is a pointer': (lambda at: depth_frames(at, LFS.encode()), r'd.png is a pointer of Git LFS, without the data'),
+    'archive of ROS 1': (lambda at: open_recording(file(at / 'a.bag.zst', 'x')), r'a.bag.zst is no .*: unpack it first, and name'),
     'no images': (lambda at: open_recording(message(at / 'b', 'std_msgs/msg/String', b'', '/chat')),
                   r'/b holds no images \(sensor_msgs/msg/Image or .*\). It holds: /chat \(std_msgs/msg/String, 1 messages\)'),
     'two cameras': (lambda at: open_recording(bag(at / 'b', {name: [('mono8', GRAY)] for name in ('/a/image', '/b/image')})),

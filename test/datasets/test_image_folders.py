@@ -283,6 +283,7 @@ def test_image_folder_with_a_metadata_file_of_its_own_is_no_bag(tmp_path: Path) 
     (['color/0.jpg', 'depth/0.png', 'pose/0.txt'], '.', r'color, depth, pose\. It has images in color, depth: .*timestamps\.txt'),
     ([f'desk/images/{START_NS}.png', 'docs/images/a.png'], '.', r'It has a recording in desk: name one, as \S+/desk$'),
     ([f'a/mav0/cam0/data/{START_NS}.png', 'a/mav0/imu0/data.csv'], '.', r'a recording in a: name one, as \S+/a$'),
+    (['a/sensors/records/left/0.png'], 'a', r'It has images in sensors/records/left: copy one of these as images/'),
     (['images/left/0.png', 'images/right/0.png'], 'images/left', 'Move the images into images/, and write'),
     (['flight/color_0.png', 'flight/depth_0.png'], 'flight', 'images into images/, those of depth into depth/, and write'),
     (['pose/0.txt'], '.', 'it holds pose$')])
