@@ -35,7 +35,6 @@ _AIMS = re.compile('goal|initial_?pose|setpoint|waypoint|desired', re.IGNORECASE
 _FUSE = 'has positions without rotations, and pose errors need both: give the Odometry of a fusion with an IMU (robot_localization)'
 GAP_PERIODS, GAP_LIMITS = 3, 10  # usual times between poses, and times `max_difference_s`: what is longer than both is a gap
 SECOND, LEAST_EPOCH_NS = 10**9, 10**18  # a time since 1970 is larger: September 2001
-_STILL = 1e-3  # metres, and of the rotation matrix's entries
 _SAME = 1e-2  # metres, and of the rotation matrix's entries: between mountings that several transforms give
 _MOVED = 'moved into the camera as asked'
 _AS_IT_IS = "taken as the camera's own (--camera-in-body says otherwise)"
@@ -283,7 +282,7 @@ def _moving(tracks: list[Poses], topic: Topic, child_frame: str | None) -> Poses
         if len(named) != 1:
             raise BagError(f'{topic.name} has {len(named)} sequences of poses of {child_frame}. It holds: {listing}')
         return named[0]
-    moving = tracks if len(tracks) == 1 and topic.type != TF else list(filter(_moves, tracks))
+    moving = tracks if len(tracks) == 1 and topic.type != TF else [track for track in tracks if track.moves]
     if len(moving) != 1:
         raise BagError(f'{topic.name} has {len(moving)} frames that move, name one (--truth-child-frame). It holds: {listing}')
     return moving[0]
@@ -302,7 +301,7 @@ def _of_camera(bag: BagRecording, poses: Poses, topic: Topic, camera_in_body: Fl
     in_body = static_transform(edges, poses.child, bag.frame_id)
     if in_body is None:  # ROS 1 publishes mountings again and again
         others = [other for other in bag.topics if other.type == TF and not other.name.endswith(STATIC)]
-        edges += [edge for other in others for edge in read_poses(bag, other, lambda line: None) if _stays(edge)]
+        edges += [edge for other in others for edge in read_poses(bag, other, lambda line: None) if edge.stays]
         in_body, fixed_by = static_transform(edges, poses.child, bag.frame_id), 'the transforms that stay'
     if in_body is None:
         raise BagError(f'its poses are of {poses.child}, and no {STATIC} joins that to {bag.frame_id!r}, the frame of the images: '
@@ -326,23 +325,13 @@ def _that_carry(bag: BagRecording, tracks: list[Poses], on_note: Callable[[str],
     """Of several, the only one that carries the camera, without wheels and arms; all where there is none, or its parent moves."""
     if len(tracks) < 2:
         return tracks
-    moving = list(filter(_moves, tracks))
-    static = [*_static_edges(bag, on_note), *filter(_stays, tracks)]
+    moving = [track for track in tracks if track.moves]
+    static = [*_static_edges(bag, on_note), *(track for track in tracks if track.stays)]
     carrying = [track for track in moving if static_transform(static, track.child, bag.frame_id) is not None]
     if len(carrying) != 1 or any(track.child == carrying[0].parent for track in tracks):
         return tracks
     on_note(f'of the frames that move, {carrying[0]} carries the camera by {STATIC} or transforms that stay: it is taken')
     return carrying
-
-
-def _moves(track: Poses) -> bool:
-    poses = track.matrices
-    return bool((np.abs(poses - poses[0]) > _STILL).any())
-
-
-def _stays(track: Poses) -> bool:
-    """Whether it is repeated and does not move."""
-    return len(track.stamps) > 1 and not _moves(track)
 
 
 def read_poses(bag: BagRecording, topic: Topic, on_note: Callable[[str], None]) -> list[Poses]:

@@ -99,6 +99,8 @@ class OwnOdometry:
                 message = next(self._first(other))
                 if (message.header.frame_id.strip('/'), message.child_frame_id.strip('/')) == (track.parent, track.child):
                     return Origin.OWN
+        if track.stays:  # a mounting, which some publish with the stamps of images
+            return Origin.OTHER
         stamps, first, of_camera = track.stamps[:JUDGED], track.matrices[0], track.child == self._bag.frame_id
         if of_camera and _begins(first) and self._are_of_images(stamps, topic):
             return Origin.OWN

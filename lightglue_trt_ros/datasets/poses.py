@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..core.types import Float64
 from ..utils.errors import BagError
 
+_STILL = 1e-3  # metres, and of the rotation matrix's entries
 GRID = 2.0**-32  # of numbers in the poses that this package computes: a quarter of a nanometre
 
 
@@ -64,6 +65,16 @@ class Poses:
         """(N, 4, 4) parent from child."""
         table = np.asarray(self.rows, np.float64).reshape(-1, 7)
         return poses_from(table[:, :3], table[:, 3:])
+
+    @property
+    def moves(self) -> bool:
+        poses = self.matrices
+        return bool((np.abs(poses - poses[0]) > _STILL).any())
+
+    @property
+    def stays(self) -> bool:
+        """Whether it is repeated and does not move, as a mounting."""
+        return len(self.stamps) > 1 and not self.moves
 
 
 def quaternions_from_rotations(rotations: ArrayLike) -> Float64:

@@ -897,6 +897,16 @@ def test_odometry_of_others_is_taken_whatever_its_topic(tmp_path: Path, shift: i
     assert load_ground_truth(bag) is not None
 
 
+def test_a_mounting_with_the_stamps_of_images_is_no_odometry(tmp_path: Path) -> None:
+    """As CARLA publishes all transforms at every step."""
+    bag, notes = Bag(tmp_path / 'bag').poses('/tf', TF, camera_poses(), 'map', 'car'), list[str]()
+    bag.poses('/tf', TF, np.stack([pose(OPTICAL[:3, :3], [0.5, 0.0, 0.3])] * COUNT), 'car', 'cam')
+    truth = load_ground_truth(bag.open(), on_note=notes.append)
+    assert truth is not None
+    assert truth.source.endswith('car in map (8 poses), moved into cam by the transforms that stay')
+    assert not any('odometry of this package' in note for note in notes)
+
+
 def test_tf_of_own_odometry_is_no_ground_truth(tmp_path: Path) -> None:
     moving = np.stack([pose(OPTICAL[:3, :3], [0.1 * number, 0.0, 0.0]) for number in range(COUNT)])
     alone = Bag(tmp_path / 'alone').poses('/tf', TF, moving, 'odom', 'cam').open()
