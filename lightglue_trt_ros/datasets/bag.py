@@ -31,7 +31,7 @@ from ..utils.errors import BagError, FrameError, first_of, naming
 from .bag_parts import ENDINGS, ROS1_ADVICE, ZSTD, bag_files, is_bag
 from .bag_readers import unpacked
 from .bag_storage import Storage, deserialize
-from .bag_topics import ImageTopics, load_image
+from .bag_topics import ImageTopics, load_image, stamped
 from .folder_recordings import SUFFIXES as IMAGE_SUFFIXES
 from .folder_recordings import is_hidden, natural
 from .image_folders import has_layout, open_folder
@@ -140,6 +140,8 @@ class BagRecording(Recording):
                     raise
                 on_bad(number, error)
                 continue
+            if self._lacks_stamps:
+                raw, stamp = stamped(raw, received), received
             yield Frame(stamp, received, partial(load_image, raw, self._topic.type, where),
                         None if self._is_zstd else raw, number)
         if count < len(self):
@@ -148,7 +150,17 @@ class BagRecording(Recording):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (*self.storage.notes, *self._notes)
+        unstamped = (f'header.stamp of the images on {self.image_topic} is 0: the times at which they were recorded are taken. '
+                     'Let the driver stamp each image with the time of its exposure',)
+        return (*self.storage.notes, *self._notes, *(unstamped if self._lacks_stamps else ()))
+
+    @cached_property
+    def _lacks_stamps(self) -> bool:
+        """Whether the driver left the stamps of the first two images at 0."""
+        with suppress(BagError):
+            first = [unpacked(raw, self.image_topic) for _, raw in itertools.islice(self.storage.messages(self._topic), 2)]
+            return len(first) > 1 and not any(stamp_of(raw, self.image_topic) for raw in first)
+        return False
 
     @property
     def compressed(self) -> bool:

@@ -100,6 +100,11 @@ def _bgr8(message: Any) -> UInt8 | None:
     return None
 
 
+def stamped(raw: bytes, stamp_ns: int) -> bytes:
+    """The message in `raw` (CDR) with another header.stamp, as `stamp_of` reads it."""
+    return raw[:4] + struct.pack('<iI' if raw[1] & 1 else '>iI', *divmod(stamp_ns, 10**9)) + raw[12:]
+
+
 def load_image(raw: bytes, kind: str, where: str) -> Any:
     """The message in `raw` (CDR), of Image or CompressedImage; that of zstd_image_transport as Image. Raises BagError."""
     message = deserialize(raw, kind, where)

@@ -9,13 +9,13 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from support.bags import COMPRESSED, IMAGE, write_messages
+from support.bags import COMPRESSED, IMAGE, compressed_image, image, write_messages
 from support.compression import zstd
 from support.transport_bags import bag, packed
 
 from lightglue_trt_ros.core.depth import depth_pixels
 from lightglue_trt_ros.core.drawing import draw_matches
-from lightglue_trt_ros.core.images import gray_of
+from lightglue_trt_ros.core.images import gray_of, stamp_of
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.datasets.bag import depth_of, open_recording
 from lightglue_trt_ros.datasets.bag_topics import is_drawing
@@ -172,3 +172,25 @@ def test_other_views_share_what_the_user_gave(tmp_path: Path) -> None:
     path = bag(tmp_path / 'bag', {'/a/image_raw': RAW, '/b/image_raw': RAW})
     other = open_recording(path, '/a/image_raw', image_bits=12, depth_scale=5000.0).other('/b/image_raw')  # type: ignore[attr-defined]
     assert (other.bits, other.depth_scale) == (12, 5000.0)
+
+
+@pytest.mark.parametrize('packing', ['', 'message'])
+def test_images_without_stamps_have_those_of_the_recorder(tmp_path: Path, packing: str) -> None:
+    received, jpeg = [1_700_000_000_000_000_000 + 33_000_007 * number for number in range(3)], PNG[0]
+    bag = write_messages(tmp_path / 'bag', {
+        '/cam/image_raw': (IMAGE, [(time, image(0, 'cam', GRAYS[0])) for time in received]),
+        '/jpeg/compressed': (COMPRESSED, [(time, compressed_image(0, 'cam', *jpeg)) for time in received])}, compress=packing)
+    for topic in ('/cam/image_raw', '/jpeg/compressed'):
+        recording = open_recording(bag, topic)
+        frames = list(recording.frames())
+        assert [frame.stamp_ns for frame in frames] == received
+        stamps = [frame.load().header.stamp for frame in frames]
+        assert [stamp.sec * 10**9 + stamp.nanosec for stamp in stamps] == received
+        assert [stamp_of(frame.raw, '') for frame in frames if frame.raw is not None] == received
+        assert np.array_equal(gray_of(frames[0].load()), GRAYS[0])
+        assert recording.notes[-1].startswith(f'header.stamp of the images on {topic} is 0: the times at which they were recorded')
+
+
+def test_a_simulation_may_begin_at_0(tmp_path: Path) -> None:
+    bag = write_messages(tmp_path / 'bag', {'/cam': (IMAGE, [(10**18 + time, image(time, 'cam', GRAYS[0])) for time in (0, 1)])})
+    assert ([frame.stamp_ns for frame in open_recording(bag).frames()], open_recording(bag).notes) == ([0, 1], ())
