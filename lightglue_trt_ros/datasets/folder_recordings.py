@@ -128,6 +128,7 @@ class DepthFolder(FolderRecording):
                            'the order of names, or none to any')
         super().__init__(images.path, DEPTH_TOPIC, files, stamps_ns or images.stamps_ns)
         self._images, self._per_metre = images, images.depth_scale or per_metre
+        self.has_units_of_layout = per_metre is not None and images.depth_scale is None
 
     @property
     def intrinsics(self) -> Intrinsics | None:

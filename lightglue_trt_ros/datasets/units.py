@@ -20,6 +20,7 @@ from .sequence import Frame, Recording, readable_frames
 JUDGED_IMAGES = 20  # by which bits and units are judged
 FILLED_BITS = (8, 10, 12, 14)  # of 16, by cameras
 SATURATED_SHARE = 0.001  # of pixels: fewer are single ones beyond 65.5 m
+NEAR, NEAR_M = 5, 0.25  # percent of depths, and metres: a Kinect measures from 0.5 m on, stereo cameras from 0.3
 _JPEG = b'\xff\xd8\xff'  # how one begins
 
 
@@ -98,4 +99,8 @@ def median_depth(depth: Recording, on_note: Callable[[str], None]) -> float | No
         on_note(f'depth: the first images have none{why}; --depth-scale gives the units to a metre (1000 for millimetres, 5000 in '
                 'TUM folders)')
         return None
-    return float(np.median(np.concatenate(known)))
+    metres = np.concatenate(known)
+    if isinstance(depth, DepthFolder) and depth.has_units_of_layout and (near_m := float(np.percentile(metres, NEAR))) < NEAR_M:
+        on_note(f'depth: {NEAR} % of the pixels are nearer than {near_m:.2g} m, which few cameras measure, by the units of a TUM '
+                'folder, 5000 to a metre: if these are millimetres, give --depth-scale 1000')
+    return float(np.median(metres))

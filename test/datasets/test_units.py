@@ -183,7 +183,14 @@ def test_depth_scale_of_a_tum_folder(tmp_path: Path, scale: float | None, metres
     assert pixels[3, 4] * unit_m == pytest.approx(metres)
     notes: list[str] = []
     assert median_depth(depth, notes.append) == pytest.approx(metres)
-    assert notes == []
+    assert ['5 % of the pixels are nearer than 0.21 m' in note and 'millimetres, give --depth-scale 1000' in note
+            for note in notes] == [True] * (scale is None)
+
+
+def test_depth_in_the_units_of_tum_is_not_doubted(tmp_path: Path) -> None:
+    pixels = np.linspace(2500, 20000, WALL.size).reshape(WALL.shape).astype(np.uint16)
+    depth = depth_of(open_recording(tum(tmp_path / 'folder', pixels)))
+    assert median_depth(depth, lambda note: pytest.fail(note)) == pytest.approx(2.25, rel=0.01)
 
 
 @pytest.mark.parametrize(('pixels', 'encoding', 'scale', 'metres'), [
@@ -212,7 +219,7 @@ def test_depth_of_65535_is_unknown_and_noted(tmp_path: Path, make: Any) -> None:
     pixels[:, ::2] = 65535
     depth, notes = depth_of(open_recording(make(tmp_path / 'recording', pixels))), list[str]()
     assert median_depth(depth, notes.append) == pytest.approx(0.2136 if make is tum else 1.068)
-    assert len(notes) == 1
+    assert len(notes) == (2 if make is tum else 1)
     assert '50.0 % of the pixels are 65535, which is taken as unknown: write 0 there' in notes[0]
     camera, points = Intrinsics(WIDTH, HEIGHT, K, 'plumb_bob', np.zeros(0)), np.array([[20, 9], [21, 9]], np.float32)
     z = locate(DepthImage(*depth_pixels(next(depth.frames()).load()), camera), points, np.zeros((2, 2, 2), np.float32)).xyz[:, 2]
