@@ -39,8 +39,8 @@ from .sequence import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE, IMAGE_TOPIC, Frame, 
 
 ARCHIVES = ('.gz', '.bz2', '.xz', '.lz4', *ZSTD, '.zip', '.tar', '.tgz', '.7z')  # that are not unpacked here
 VIDEOS = ('.mp4', '.avi', '.mov', '.mkv', '.webm', '.m4v')
-VIDEO_ADVICE = ('take its frames out (ffmpeg -i {file} images/%06d.png), and write the stamp of each, in seconds, into '
-                'timestamps.txt next to images/')
+VIDEO_ADVICE = ('take its frames out (mkdir images, then ffmpeg -i {file} images/%06d.png), and write the stamp of each, in '
+                'seconds, into timestamps.txt next to images/')
 STAMPS_ADVICE = ('write the stamp of each, in seconds and in the order of names, into timestamps.txt next to it, unless stamps are '
                  'their names')
 PACKETS = ('/Packet', '/FFMPEGPacket', '/CompressedVideo')  # types of videos

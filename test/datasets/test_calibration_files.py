@@ -837,6 +837,13 @@ def kitti(number: int, shift: float = 0.0, name: str = 'P') -> str:
     return f'{name}{number}: {" ".join(f"{value:.12e}" for value in matrix.ravel())}\n'
 
 
+def test_projections_of_kitti_need_no_names(write) -> None:
+    """As in the sequences of a course on visual odometry."""
+    named, size = kitti(0) + kitti(1, 0.5), lambda: (640, 480)
+    pairs = [load_pair(write(text, 'calib.txt'), size=size) for text in (named, re.sub(r'P\d: ', '', named))]
+    assert [(left.k.tolist(), right.shift_m) for left, right in pairs] == [(K, pytest.approx(0.5))] * 2
+
+
 def test_projections_of_kitti_are_a_rig(write) -> None:
     text = kitti(0) + kitti(1, 0.5) + kitti(2, -0.06) + kitti(3, 0.47) + kitti(0, 0.3, 'Tr')
     assert [camera['T_cn_cnm1'][0][3] for camera in list(of_text(text).values())[1:]] == pytest.approx([-0.5, 0.56, -0.53])
