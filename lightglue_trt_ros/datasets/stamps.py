@@ -25,7 +25,7 @@ _COMMENT = re.compile(r'#|^\s*(?:%|//)')
 _UNITS = {1: 'nanoseconds', 10**3: 'microseconds', 10**6: 'milliseconds', 10**9: 'seconds'}  # by their nanoseconds
 _LAST_S = 2_000_000_000  # of names, May 2033: a larger number is a date, as 20240131
 _LONGEST_STEP_NS = 10**12  # on average, of milliseconds and microseconds since 1970: else they are nanoseconds since a start
-_NAMED = re.compile(r'(?:.*[^0-9.])?([1-9][0-9]{9}(?:[0-9]{3}){0,3}(?:\.[0-9]+)?)(?:[^0-9.].*)?')  # by a stamp since 2001
+_NAMED = re.compile(r'(?<![0-9.])([1-9][0-9]{9}(?:[0-9]{3}){0,3}(?:\.[0-9]+)?)(?![0-9.])')  # stamps since 2001
 _TWO_NUMBERS = re.compile(r'(.*(?<![0-9])[1-9][0-9]{9})[_-]([0-9]{9}(?![0-9]).*)')  # seconds and nanoseconds
 
 T = TypeVar('T')
@@ -69,12 +69,18 @@ def parse_nanoseconds(text: str) -> int:
 def stamps_of_names(files: Sequence[Path]) -> list[int]:
     """The stamps by which images are named, in nanoseconds; empty unless all are, and ascend.
 
-    Seconds have ten digits before the point, milliseconds 13, microseconds 16, nanoseconds 19.
+    Seconds have ten digits before the point, milliseconds 13, microseconds 16, nanoseconds 19. Of several in each name the first
+    that ascend count.
     """
-    found = [_NAMED.fullmatch(_TWO_NUMBERS.sub(r'\1\2', file.stem)) for file in files]
-    numbers = [match[1] for match in found if match]
+    found = [_NAMED.findall(_TWO_NUMBERS.sub(r'\1\2', file.stem)) for file in files]
+    columns = [list(column) for column in zip(*found, strict=False)]  # a name may have the time of reception too
+    return next(filter(None, map(_ascending, columns)), [])
+
+
+def _ascending(numbers: list[str]) -> list[int]:
+    """The stamps, in nanoseconds, that these numbers are; empty unless they ascend."""
     digits = {len(number.partition('.')[0]) for number in numbers}
-    if len(digits) != 1 or len(numbers) < len(files):
+    if len(digits) != 1:
         return []
     unit_ns = 10**(19 - digits.pop())
     stamps = [parse_stamp(number, unit_ns) if int(number[:10]) < _LAST_S else 0 for number in numbers]

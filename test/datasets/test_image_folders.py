@@ -255,6 +255,16 @@ def test_images_named_by_their_stamps_need_no_list(tmp_path: Path, form: str) ->
     assert [frame.stamp_ns for frame in recording.right.frames()] == stamps
 
 
+@pytest.mark.parametrize('form', ['color_SN1_g{taken}_f{number}_s{received}_e50', '{start}_{taken}', '{taken}_{start}'])
+def test_of_two_stamps_in_each_name_the_first_that_ascends_counts(tmp_path: Path, form: str) -> None:
+    """As Orbbec's images, with the times of exposure and of reception; the begin of a recording does not ascend."""
+    start, taken = 1739874543000, [1739874543227, 1739874543260, 1739874543294]
+    names = [form.format(start=start, taken=time, number=number, received=time + 90 + 30 * (number % 2)) + '.jpg'
+             for number, time in enumerate(taken)]
+    write_images(tmp_path / 'images', names)
+    assert [frame.stamp_ns for frame in open_recording(tmp_path).frames()] == [time * 10**6 for time in taken]
+
+
 @pytest.mark.parametrize('names', [
     ['0000000001', '0000000002'], ['20230615143022', '20230615143023'], ['IMG_20230615_143022', 'IMG_20230615_143023'],
     ['1403636579', 'a'], ['a_1403636579', 'b_1403636579'], ['9403636579', '9403636580'], ['1403636579', '1403636579763'],
