@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property, partial
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 from ..core.cameras import (
@@ -210,6 +210,8 @@ class BagRecording(Recording):
         if topic is None:
             return _Calibration(note=note)
         first, errors, notes = None, list[BagError](), list[str]()
+        if not self._is_own(topic) and sum(each.type == CAMERA_INFO and each.count > 0 for each in self.topics) > 1:
+            notes.append(f'CameraInfo on {topic.name} is the nearest above {self.image_topic}, and used')
         usable: _Calibration | None = None  # the first of another size
         try:
             for number, raw, info in self._infos(topic, errors):
@@ -262,6 +264,9 @@ class BagRecording(Recording):
         fitting = [topic for topic in infos if is_rectified(self.image_topic) or not is_rectified(topic.name)]
         if len(infos) == 1 and fitting and not self._camera:
             return infos[0], ''
+        for place in list(PurePosixPath(without_transport(self.image_topic)).parents)[1:-1]:  # /cam1 of /cam1/image_raw/rectified
+            if above := [topic for topic in fitting if topic.name in camera_info_topics(f'{place}/image')]:
+                return above[0], ''
         if not infos:
             return None, ''
         listing, expected = ', '.join(topic.name for topic in infos), ' or '.join(camera_info_topics(self.image_topic))

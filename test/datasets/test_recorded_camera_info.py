@@ -72,6 +72,18 @@ def test_infos_of_other_topics_are_listed(tmp_path: Path) -> None:
     assert '/left/camera_info' in note
 
 
+@pytest.mark.parametrize('images', ['/cam1/image_raw/rectified', '/cam1/left/rect/image', 'cam1/image/raw/compressed'])
+def test_of_several_infos_the_nearest_above_is_taken_with_a_note(tmp_path: Path, images: str) -> None:
+    others = {'/cam2/camera_info': [Info(OTHER, frame_id='cam2')], '/camera_info': [Info(OTHER, frame_id='cam1')]}
+    name = images[:images.index('cam1')] + 'cam1/camera_info'
+    camera, note = recorded(tmp_path, {images: Images(frame_id='cam1'), name: [Info(frame_id='cam1')], **others})
+    assert camera is not None
+    assert (camera.k[0, 0], note) == (80, f'CameraInfo on {name} is the nearest above {images}, and used')
+    camera, note = recorded(tmp_path / 'b', {images: Images(frame_id='cam1'), name: [Info(frame_id='cam3')], **others})
+    assert camera is None
+    assert "its frame_id is 'cam3'" in note
+
+
 def test_an_info_of_rectified_images_is_not_taken_for_raw_ones(tmp_path: Path) -> None:
     camera, note = recorded(tmp_path, {'/left/image_raw': Images(), '/left/camera_info_rect': [Info()]})
     assert camera is None
