@@ -33,6 +33,17 @@ from lightglue_trt_ros.core.refinement.patches import find_patches
 from lightglue_trt_ros.core.refinement.variance_factor import HALF, MOST, NORMAL, VarianceFactor, epipolar_residuals, fit_epipolar
 
 
+@pytest.fixture
+def image():
+    return photo('coffee', 480, 640)
+
+
+@pytest.fixture
+def points(image):
+    """Of the image, with something around them."""
+    return corners(image)
+
+
 def place(image, view, points, seen, unit=1.0):
     return refine_points(Pyramid(image, unit), Pyramid(view, unit), points, seen)
 
@@ -48,7 +59,6 @@ def grid(shape, step=24, border=60):
 
 
 def corners(image):
-    """Points with something around them."""
     return cv2.goodFeaturesToTrack(image, 200, 0.02, 8).reshape(-1, 2)
 
 
@@ -57,14 +67,17 @@ def through(homography, points):
     return (mapped[:, :2] / mapped[:, 2:]).astype(np.float32)
 
 
-@pytest.mark.parametrize(('angle', 'scale'), [(0, 1.0), (2, 1.0), (8, 0.93), (25, 0.85), (-90, 1.0)])
-def test_points_go_where_the_image_has_gone(angle, scale):
-    image = photo('coffee', 480, 640)
-    view, homography = moved(image, angle, scale)
-    points = corners(image)
+def followed(homography, points, border, size=(640, 480)):
+    """Those of the points that stay in an image, so far from its border, and where they go."""
     truth = through(homography, points)
-    inside = ((truth > 20) & (truth < [619, 459])).all(axis=1)
-    points, truth = points[inside], truth[inside]
+    inside = ((truth > border) & (truth < np.array(size) - border - 1)).all(axis=1)
+    return points[inside], truth[inside]
+
+
+@pytest.mark.parametrize(('angle', 'scale'), [(0, 1.0), (2, 1.0), (8, 0.93), (25, 0.85), (-90, 1.0)])
+def test_points_go_where_the_image_has_gone(image, points, angle, scale):
+    view, homography = moved(image, angle, scale)
+    points, truth = followed(homography, points, 20)
     seen = (truth + np.random.default_rng(0).normal(0, 0.8, truth.shape)).astype(np.float32)
     found, covariances = place(image, view, points, seen)
     before, after = np.linalg.norm(seen - truth, axis=1), np.linalg.norm(found - truth, axis=1)
@@ -77,20 +90,15 @@ def test_points_go_where_the_image_has_gone(angle, scale):
 
 
 @pytest.mark.parametrize('change', [lambda image: image * 0.6, lambda image: image * 0.7 + 60, lambda image: image * 1.1 - 10])
-def test_exposure_moves_no_point(change):
-    image = photo('coffee', 480, 640)
-    points = corners(image)
+def test_exposure_moves_no_point(image, points, change):
     found, covariances = place(image, np.clip(change(image.astype(np.float32)), 0, 255).astype(np.uint8), points, points)
     assert np.median(np.linalg.norm(found - points, axis=1)) < 0.02
     assert np.isfinite(covariances).all()
 
 
 @pytest.mark.parametrize(('depth', 'period'), [(0.2, 160), (0.4, 80), (0.6, 40)])
-def test_bars_that_roll_over_the_image_make_points_less_known(depth, period):
+def test_bars_that_roll_over_the_image_make_points_less_known(image, points, depth, period):
     """As lamps flicker: what they put wrong is claimed, and more is claimed the worse they are."""
-    image = photo('coffee', 480, 640)
-    points = corners(image)
-
     def lit(phase):
         bars = 1 - depth / 2 * (1 + np.sin(2 * np.pi * (np.arange(480) / period + phase)))
         return (image * bars[:, None]).astype(np.uint8)
@@ -104,10 +112,14 @@ def test_bars_that_roll_over_the_image_make_points_less_known(depth, period):
     assert np.median(sigmas(covariances)) > 1.5 * np.median(sigmas(steady))
 
 
+def images_of_an_edge():
+    """Two, with noise: an edge at column 80."""
+    edge = cv2.GaussianBlur(np.repeat(np.where(np.arange(160) < 80, 60, 180)[None].astype(np.uint8), 120, axis=0), (0, 0), 1.5)
+    return [np.clip(edge + noise, 0, 255).astype(np.uint8) for noise in np.random.default_rng(0).normal(0, 1, (2, *edge.shape))]
+
+
 def test_an_edge_is_known_across_and_not_along():
-    image = cv2.GaussianBlur(np.repeat(np.where(np.arange(160) < 80, 60, 180)[None].astype(np.uint8), 120, axis=0), (0, 0), 1.5)
-    noise = np.random.default_rng(0).normal(0, 1, (2, *image.shape))
-    first, second = (np.clip(image + each, 0, 255).astype(np.uint8) for each in noise)
+    first, second = images_of_an_edge()
     points = np.array([[80, 60], [79, 40]], np.float32)
     found, covariances = place(first, second, points, points + np.float32([0.6, 0.6]))
     np.testing.assert_allclose(found[:, 0], points[:, 0], atol=0.1)
@@ -118,9 +130,7 @@ def test_an_edge_is_known_across_and_not_along():
 
 
 def test_predicted_point_on_edge_has_covariance_of_unrefined_match():
-    image = cv2.GaussianBlur(np.repeat(np.where(np.arange(160) < 80, 60, 180)[None].astype(np.uint8), 120, axis=0), (0, 0), 1.5)
-    noise = np.random.default_rng(0).normal(0, 1, (2, *image.shape))
-    first, second = (np.clip(image + each, 0, 255).astype(np.uint8) for each in noise)
+    first, second = images_of_an_edge()
     matched = np.array([[80, 30], [80, 50], [79, 70]], np.float32)
     on_noise = grid((120, 64), 16, 4)
     refined = refine_points(Pyramid(first), Pyramid(second), np.vstack([matched, np.float32([[80, 60]]), on_noise]), matched)
@@ -159,26 +169,21 @@ def test_noise_is_not_found_in_other_noise(contrast):
     assert np.mean(sigmas(covariances) > 0.99 * UNREFINED_PX) > 0.99
 
 
-def test_a_frozen_camera_moves_nothing_and_claims_no_more_than_its_floor():
-    image = photo('coffee', 480, 640)
-    points = corners(image)
+def test_a_frozen_camera_moves_nothing_and_claims_no_more_than_its_floor(image, points):
     found, covariances = place(image, image, points, points)
     np.testing.assert_allclose(found, points, atol=1e-3)
     assert sigmas(covariances).min() > 0.02
 
 
-def test_points_of_another_place_are_not_known():
+def test_points_of_another_place_are_not_known(image, points):
     """What is not found nearby is no finer position of this point."""
-    image, other = photo('coffee', 480, 640), photo('astronaut', 480, 640)
-    points = corners(image)
-    found, covariances = place(image, other, points, points)
+    found, covariances = place(image, photo('astronaut', 480, 640), points, points)
     assert np.linalg.norm(found - points, axis=1).max() < LIMIT_PX
     assert ((found >= 0) & (found <= [639, 479])).all()
     assert np.median(sigmas(covariances)) > 3 * np.median(sigmas(place(image, image, points, points).covariances))
 
 
-def test_points_at_the_border_stay_inside():
-    image = photo('coffee', 480, 640)
+def test_points_at_the_border_stay_inside(image):
     points = np.array([[0, 0], [639, 479], [0, 479], [320, 0], [-3, 5], [700, 20]], np.float32)
     found, covariances = place(image, np.roll(image, -2, axis=1), points, points)
     assert np.isfinite(found).all()
@@ -187,9 +192,8 @@ def test_points_at_the_border_stay_inside():
 
 
 @pytest.mark.parametrize('count', [0, 1, 2])
-def test_few_points(count):
-    image = photo('coffee', 480, 640)
-    points = corners(image)[:count]
+def test_few_points(image, points, count):
+    points = points[:count]
     found, covariances = place(image, image, points, points + np.float32(0.4))
     assert found.shape == (count, 2)
     assert covariances.shape == (count, 2, 2)
@@ -197,24 +201,19 @@ def test_few_points(count):
     np.testing.assert_allclose(found, points, atol=0.1)
 
 
-def test_a_large_image_is_searched_in_pixels_of_the_extractor():
+def test_a_large_image_is_searched_in_pixels_of_the_extractor(image):
     """Four pixels of the camera are one of the engine's: points are seen, and looked for, that much more coarsely."""
-    image = cv2.resize(photo('coffee', 480, 640), (2560, 1920), interpolation=cv2.INTER_CUBIC)
+    image = cv2.resize(image, (2560, 1920), interpolation=cv2.INTER_CUBIC)
     view, homography = moved(image, 2, 1.0)
-    points = corners(cv2.resize(image, (640, 480))) * 4 + np.float32(1.5)
-    truth = through(homography, points)
-    inside = ((truth > 80) & (truth < [2479, 1839])).all(axis=1)
-    points, truth = points[inside], truth[inside]
+    points, truth = followed(homography, corners(cv2.resize(image, (640, 480))) * 4 + np.float32(1.5), 80, (2560, 1920))
     seen = (truth + np.random.default_rng(0).normal(0, 5, truth.shape)).astype(np.float32)
     after = np.linalg.norm(place(image, view, points, seen, 4.0).points - truth, axis=1)
     assert np.mean(after < 0.5) > 0.85
     assert np.mean(after < 0.5) > np.mean(np.linalg.norm(place(image, view, points, seen).points - truth, axis=1) < 0.5) + 0.2
 
 
-def test_covariance_of_points_refined_elsewhere_grows_with_their_error():
-    image = photo('coffee', 480, 640)
+def test_covariance_of_points_refined_elsewhere_grows_with_their_error(image, points):
     view, homography = moved(image, 2, 1.0)
-    points = corners(image)
     truth = through(homography, points)
     right = covariances_at(Pyramid(image), Pyramid(view), points, truth)
     wrong = covariances_at(Pyramid(image), Pyramid(view), points, truth + np.float32([0.5, -0.5]))
@@ -322,12 +321,17 @@ def test_factor_is_not_lowered_where_many_geometries_fit(kind, count):
     assert 0.8 < np.exp(np.mean(logs)) < 1.25
 
 
+def driven(rng, step):
+    """Points (300, 2) seen by a car before and after a step."""
+    space = rng.uniform([-8, -2, 6], [8, 2, 40], (300, 3))
+    return [700 * view[:, :2] / view[:, 2:] + [600, 180] for view in (space, space - step)]
+
+
 def test_epipolar_fit_is_robust_to_wrong_points_of_large_covariance():
     """At night: a fifth of the points are known to 0.15 px, the others to 2 px, and some of these are wrong."""
     rng, astray = np.random.default_rng(0), 0
     for _ in range(30):
-        space = rng.uniform([-8, -2, 6], [8, 2, 40], (300, 3))
-        first, second = (700 * view[:, :2] / view[:, 2:] + [600, 180] for view in (space, space - [0.02, 0, 1.0]))
+        first, second = driven(rng, [0.02, 0, 1.0])
         known = rng.random(300) < 0.2
         claimed_px, far = np.where(known, 0.15, 2.0), (rng.random(300) < 0.15) & ~known
         seen = second + (np.minimum(claimed_px, 0.6) * rng.normal(size=(2, 300))).T + far[:, None] * rng.normal(0, 10, (300, 2))
@@ -351,8 +355,7 @@ def test_the_geometry_is_found_where_half_of_the_matches_are_wrong():
     """A car's way forward. Least squares, from which the rounds begin, lead some of these astray."""
     rng, covariances = np.random.default_rng(0), np.tile(0.01 * np.eye(2, dtype=np.float32), (300, 1, 1))
     for _ in range(40):
-        space = rng.uniform([-8, -2, 6], [8, 2, 40], (300, 3))
-        first, second = (700 * view[:, :2] / view[:, 2:] + [600, 180] for view in (space, space - [0.05, 0, 3]))
+        first, second = driven(rng, [0.05, 0, 3])
         wrong = rng.random(300) < 0.5
         seen = second + rng.normal(0, 0.1, second.shape) + wrong[:, None] * rng.normal(0, 10, second.shape)
         found = fit_epipolar(first.astype(np.float32), seen.astype(np.float32), covariances)
@@ -365,8 +368,7 @@ def test_the_geometry_is_found_under_covariances_that_are_too_large(precise, wro
     """At night on a road most patches are not found: what a wrong geometry leaves is likely then, by the covariances alone."""
     rng, factor, astray = np.random.default_rng(0), VarianceFactor(), 0
     for _ in range(30):
-        space = rng.uniform([-8, -2, 6], [8, 2, 40], (300, 3))
-        first, second = (700 * view[:, :2] / view[:, 2:] + [600, 180] for view in (space, space - [0.02, 0, step]))
+        first, second = driven(rng, [0.02, 0, step])
         known = rng.random(300) < precise
         error_px, claimed_px = np.where(known, 0.15, 0.4), np.where(known, 0.15, 2.4)
         far = (rng.random(300) < wrong) & ~known
@@ -390,13 +392,9 @@ def test_points_on_one_spot_say_nothing_bad():
     assert np.isfinite(VarianceFactor().update(point, point, np.tile(np.eye(2, dtype=np.float32), (50, 1, 1))))
 
 
-def test_unmatched_points_are_found_where_their_neighbours_went():
-    image = photo('coffee', 480, 640)
+def test_unmatched_points_are_found_where_their_neighbours_went(image, points):
     view, homography = moved(image, 8, 0.93)
-    points = corners(image)
-    truth = through(homography, points)
-    inside = ((truth > 20) & (truth < [619, 459])).all(axis=1)
-    points, truth = points[inside], truth[inside]
+    points, truth = followed(homography, points, 20)
     lost = np.arange(len(points)) % 4 == 0
     refined = refine_points(Pyramid(image), Pyramid(view), np.concatenate([points[~lost], points[lost]]), truth[~lost])
     placed, others = (refined.take(part) for part in np.split(np.arange(len(points)), [np.count_nonzero(~lost)]))
@@ -408,9 +406,7 @@ def test_unmatched_points_are_found_where_their_neighbours_went():
 
 
 @pytest.mark.parametrize('level', [0, 128, 255])
-def test_where_nothing_of_a_patch_is_left_the_point_is_unknown(level):
-    image = photo('coffee', 480, 640)
-    points = corners(image)
+def test_where_nothing_of_a_patch_is_left_the_point_is_unknown(image, points, level):
     found, covariances = place(image, np.full_like(image, level), points, points)
     np.testing.assert_array_equal(found, points)
     np.testing.assert_allclose(sigmas(covariances), UNREFINED_PX, rtol=1e-5)
@@ -432,9 +428,8 @@ def test_the_epipolar_geometry_of_the_matches_is_known():
     assert few.inliers == 0
 
 
-def test_refinement_of_a_point_is_independent_of_its_neighbours():
+def test_refinement_of_a_point_is_independent_of_its_neighbours(image):
     """More than fit into one block, in two orders."""
-    image = photo('coffee', 480, 640)
     view, homography = moved(image, 3, 1.02)
     points = cv2.goodFeaturesToTrack(image, 700, 0.002, 4).reshape(-1, 2)
     assert len(points) > placement.BLOCK
@@ -470,11 +465,8 @@ def test_every_number_is_finite_whatever_patches_show(first, second, unit, seed)
     assert (np.linalg.eigvalsh(placed.covariances) > 0).all()
 
 
-def test_diverged_backward_refinement_gives_finite_results(monkeypatch):
+def test_diverged_backward_refinement_gives_finite_results(image, points, monkeypatch):
     """Squared, its length is more than a float32 holds: times False, that was NaN."""
-    image = photo('coffee', 480, 640)
-    points = corners(image)
-
     def lost(*given):
         fit = find_patches(*given)
         fit.backward[:, ::3] = 1e25
@@ -498,10 +490,8 @@ def test_what_is_not_finite_is_where_the_match_was():
     assert np.isnan(placed.points[1, 0]), 'what was given is left alone'
 
 
-def test_threads_do_not_write_into_each_other_s_patches():
-    image = photo('coffee', 480, 640)
+def test_threads_do_not_write_into_each_other_s_patches(image, points):
     views = [moved(image, angle, 1.0)[0] for angle in (1, 2, 3, 4)]
-    points = corners(image)
     alone = [place(image, view, points, points) for view in views]
     found = [[] for _ in views]
 
