@@ -167,13 +167,32 @@ def machine(monkeypatch):
     return robot
 
 
+@pytest.fixture
+def built(tmp_path, capsys):
+    """A function that builds into `folder`, by default the test's own, and returns what is printed."""
+    def build(*words, folder=tmp_path):
+        assert build_engines.main([*SIZE, '--engine-dir', str(folder), *map(str, words)]) == 0
+        return capsys.readouterr().out
+
+    return build
+
+
+@pytest.fixture
+def refused(tmp_path, capsys):
+    """A function that asks for a build into `folder`, by default the test's own, which fails: what is printed, and the error."""
+    def build(*words, folder=tmp_path):
+        assert build_engines.main([*SIZE, '--engine-dir', str(folder), *map(str, words)]) == 1
+        return capsys.readouterr()
+
+    return build
+
+
 def visible(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir() if not path.name.startswith('.lock-')} if folder.exists() else set()
 
 
-def test_an_engine_set_is_built_checked_and_used(machine, tmp_path, capsys):
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path), '--opt-level', '2', '--workspace-mib', '512']) == 0
-    out = capsys.readouterr().out
+def test_an_engine_set_is_built_checked_and_used(machine, tmp_path, built):
+    out = built('--opt-level', 2, '--workspace-mib', 512)
     assert 'GPU: NVIDIA RTX 2000 Ada, compute capability 8.9' in out
     assert 'builder: tensorrt 10.3.0' in out
     assert 'precision: extractor fp16, matcher fp16 (' in out
@@ -201,47 +220,42 @@ def test_an_engine_set_is_built_checked_and_used(machine, tmp_path, capsys):
     assert len(machine.closed) == 2, 'engines and reference'
 
 
-def test_an_equal_engine_set_is_not_built_again_unless_forced(machine, tmp_path, capsys):
-    command = [*SIZE, '--precision', 'fp32', '--engine-dir', str(tmp_path)]
-    assert build_engines.main(command) == 0
-    assert build_engines.main(command) == 0
-    assert 'is there already, and equal: nothing to build' in capsys.readouterr().out
+def test_an_equal_engine_set_is_not_built_again_unless_forced(machine, built):
+    built('--precision', 'fp32')
+    assert 'is there already, and equal: nothing to build' in built('--precision', 'fp32')
     assert len(machine.builds) == NETWORKS
-    assert build_engines.main([*command, '--force']) == 0
+    built('--precision', 'fp32', '--force')
     assert len(machine.builds) == 2 * NETWORKS
     timed = machine.builds[NETWORKS][1].timing_cache.data
     assert timed == f'timings {NETWORKS}'.encode(), 'a second build starts from what the first one timed'
 
 
-def test_matcher_of_one_stage_is_another_engine_set(machine, tmp_path, capsys):
-    command = [*SIZE, '--precision', 'fp16', '--attention', 'tensorrt', '--engine-dir', str(tmp_path)]
-    assert build_engines.main([*command, '--stages', '6']) == 0
+def test_matcher_of_one_stage_is_another_engine_set(machine, tmp_path, built):
+    words = '--precision', 'fp16', '--attention', 'tensorrt'
+    built(*words, '--stages', 6)
     place = tmp_path / f'{NAME}-fp16'
     assert {path.name for path in place.iterdir()} == {*files_of(EarlyExits((6,))), MANIFEST}
     assert json.loads((place / MANIFEST).read_text())['identity']['ends'] == [6]
-    assert build_engines.main(command) == 0
-    assert 'ends: the engine set has (6,), needed is (0, 3, 4, 6); graphs: the engine set has another matcher-1-3 and' \
-        in capsys.readouterr().out
+    assert 'ends: the engine set has (6,), needed is (0, 3, 4, 6); graphs: the engine set has another matcher-1-3 and' in built(*words)
     assert {path.name for path in place.iterdir()} == {*files_of(EarlyExits()), MANIFEST}
 
 
 @pytest.mark.parametrize(('options', 'own'), [
     (['--precision', 'fp16'], True), (['--precision', 'fp16', '--attention', 'kernel'], True),
     (['--precision', 'fp16', '--attention', 'tensorrt'], False), (['--precision', 'fp32'], False)])
-def test_engines_end_where_layers_attend_in_fp16_unless_asked_otherwise(machine, tmp_path, options, own):
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path), *options]) == 0
+def test_engines_end_where_layers_attend_in_fp16_unless_asked_otherwise(machine, tmp_path, built, options, own):
+    built(*options)
     place, = (tmp_path / name for name in visible(tmp_path))
     assert {path.name for path in place.iterdir()} == {*files_of(EarlyExits(), own), MANIFEST}
     identity = json.loads((place / MANIFEST).read_text())['identity']
     assert set(identity['graphs']) == set(networks_of(EarlyExits(), own))
 
 
-def test_without_tensor_cores_of_ampere_tensorrt_attends(machine, tmp_path, capsys):
+def test_without_tensor_cores_of_ampere_tensorrt_attends(machine, tmp_path, built, refused):
     machine.gpu = replace(ADA, compute_capability=(7, 5))
-    command = [*SIZE, '--engine-dir', str(tmp_path), '--precision', 'fp16']
-    assert build_engines.main([*command, '--attention', 'kernel']) == 1
-    assert '--attention kernel is for fp16 from compute capability 8.0 on, not for fp16 on 7.5' in capsys.readouterr().err
-    assert build_engines.main(command) == 0
+    told = refused('--precision', 'fp16', '--attention', 'kernel').err
+    assert '--attention kernel is for fp16 from compute capability 8.0 on, not for fp16 on 7.5' in told
+    built('--precision', 'fp16')
     assert {path.name for path in (tmp_path / f'{NAME}-fp16').iterdir()} == {*files_of(EarlyExits()), MANIFEST}
 
 
@@ -251,9 +265,8 @@ def test_stages_that_do_not_ascend_are_refused(stages, tmp_path, usage_error):
 
 
 @pytest.mark.parametrize('damage', ['plan', 'other TensorRT', 'other graph', 'no gate'])
-def test_damaged_or_outdated_engine_set_is_rebuilt_with_the_reason(machine, tmp_path, capsys, damage):
-    command = [*SIZE, '--precision', 'fp16', '--engine-dir', str(tmp_path)]
-    assert build_engines.main(command) == 0
+def test_damaged_or_outdated_engine_set_is_rebuilt_with_the_reason(machine, tmp_path, built, damage):
+    built('--precision', 'fp16')
     place = tmp_path / f'{NAME}-fp16'
     manifest = json.loads((place / MANIFEST).read_text())
     if damage == 'plan':
@@ -267,9 +280,7 @@ def test_damaged_or_outdated_engine_set_is_rebuilt_with_the_reason(machine, tmp_
     else:
         manifest['identity']['gate_verdict'] = 'not run'
     (place / MANIFEST).write_text(json.dumps(manifest))
-    capsys.readouterr()
-    assert build_engines.main(command) == 0
-    said, = (line for line in capsys.readouterr().out.split('build_engines: ') if line.startswith('building again: '))
+    said, = (line for line in built('--precision', 'fp16').split('build_engines: ') if line.startswith('building again: '))
     assert {'plan': 'self-2.plan is damaged', 'no gate': 'gate verdict: the engine set has not run',
             'other TensorRT': 'tensorrt version: the engine set has 10.3.0, needed is 10.16.0',
             'other graph': 'the engine set has another extractor'}[damage] in said
@@ -278,30 +289,28 @@ def test_damaged_or_outdated_engine_set_is_rebuilt_with_the_reason(machine, tmp_
     open_artifact(tmp_path, wanted).verify()
 
 
-def test_own_light_model_is_built_and_retraining_adds_an_engine_set(machine, tmp_path, capsys):
+def test_own_light_model_is_built_and_retraining_adds_an_engine_set(machine, tmp_path, built):
     light = {'encoder': (32, 32, 64, 64), 'descriptors': 256, 'width': 128, 'layers': 5}
-    folder = write_pair(tmp_path / 'light', 'featherweight', random_pair(**light))
-    command = [*SIZE, '--engine-dir', str(tmp_path / 'e'), '--weights', str(folder), '--target-sm', '89', '--flavour', 'tensorrt']
-    assert build_engines.main(command) == 0
+    folder, engines = write_pair(tmp_path / 'light', 'featherweight', random_pair(**light)), tmp_path / 'e'
+    words = '--weights', folder, '--target-sm', 89, '--flavour', 'tensorrt'
+    built(*words, folder=engines)
     pair = load_model(str(folder))
-    place = tmp_path / 'e' / f'{pair.identity.label}-{HEIGHT}x{WIDTH}-k{K}-fp16'
+    place = engines / f'{pair.identity.label}-{HEIGHT}x{WIDTH}-k{K}-fp16'
     manifest = json.loads((place / MANIFEST).read_text())
     assert manifest['identity']['ends'] == [0, 2, 3, 5]
     assert {name: manifest['identity'][name] for name in ('weights', 'extractor_sha256', 'matcher_sha256', 'weights_choice')} == {
         'weights': 'featherweight', 'extractor_sha256': pair.extractor.sha256, 'matcher_sha256': pair.matcher.sha256,
         'weights_choice': str(folder)}
-    assert build_engines.main(command) == 0
-    assert 'nothing to build' in capsys.readouterr().out
+    assert 'nothing to build' in built(*words, folder=engines)
     write_pair(folder, 'featherweight', random_pair(7, **light))
-    assert build_engines.main(command) == 0
+    built(*words, folder=engines)
     retrained = load_model(str(folder)).identity.label
-    assert visible(tmp_path / 'e') == {place.name, place.name.replace(pair.identity.label, retrained)}
+    assert visible(engines) == {place.name, place.name.replace(pair.identity.label, retrained)}
 
 
-def test_failed_parity_check_leaves_no_engine_set(machine, tmp_path, capsys):
+def test_failed_parity_check_leaves_no_engine_set(machine, tmp_path, refused):
     machine.shift = 3.0
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
-    captured = capsys.readouterr()
+    captured = refused()
     assert 'failed the parity check, and were not kept' in captured.err
     assert 'keypoint overlap is' in captured.err
     assert 'build them in fp32 instead' in captured.err
@@ -311,31 +320,28 @@ def test_failed_parity_check_leaves_no_engine_set(machine, tmp_path, capsys):
 
 
 @pytest.mark.parametrize('precision', ['fp16', 'fp8'])
-def test_engines_whose_early_exits_match_nothing_are_not_kept(machine, tmp_path, capsys, precision):
+def test_engines_whose_early_exits_match_nothing_are_not_kept(machine, tmp_path, refused, precision):
     """All layers together are as good as ever."""
     machine.silent_after = 4
     put_calibration(tmp_path)
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path), '--precision', precision]) == 1
-    err = capsys.readouterr().err
+    err = refused('--precision', precision).err
     assert f'the {precision} engines failed the parity check, and were not kept' in err
     assert 'match agreement after 4 layers is 0.0000' in err
     assert 'after 6 layers' not in err
     assert visible(tmp_path) == {CALIBRATION}
 
 
-def test_gpu_that_refines_points_differently_gets_no_engines(machine, tmp_path, capsys):
+def test_gpu_that_refines_points_differently_gets_no_engines(machine, tmp_path, refused):
     machine.moved = 0.06
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
-    captured = capsys.readouterr()
-    assert re.search(r'points refined as on the host are 0.0\d+, at least 0.9 is needed', captured.err)
-    assert 'instead' not in captured.err, 'another precision would place them no better'
+    told = refused().err
+    assert re.search(r'points refined as on the host are 0.0\d+, at least 0.9 is needed', told)
+    assert 'instead' not in told, 'another precision would place them no better'
     assert visible(tmp_path) == set()
 
 
-def test_engine_of_another_precision_leaves_no_engine_set(machine, tmp_path, capsys):
+def test_engine_of_another_precision_leaves_no_engine_set(machine, tmp_path, refused):
     machine.comes_out = 'fp32'
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
-    assert 'fp16' in capsys.readouterr().err
+    assert 'fp16' in refused().err
     assert visible(tmp_path) == set()
 
 
@@ -346,27 +352,24 @@ def test_engine_of_another_precision_leaves_no_engine_set(machine, tmp_path, cap
     (['--precision', 'fp8'], 'there is no FP8 calibration in'),
     (['--frames', 'nowhere'], 'nowhere does not exist'),
 ])
-def test_what_cannot_be_built_is_refused_before_building(machine, tmp_path, capsys, arguments, complaint):
+def test_what_cannot_be_built_is_refused_before_building(machine, tmp_path, refused, arguments, complaint):
     if '--frames' in arguments:
         pytest.importorskip('rclpy', reason='recordings are decoded with ROS')
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'engines'), *arguments]) == 1
-    assert complaint in capsys.readouterr().err
+    assert complaint in refused(*arguments, folder=tmp_path / 'engines').err
     assert machine.builds == []
     assert visible(tmp_path / 'engines') == set()
 
 
-def test_without_a_gpu_the_error_says_how_to_build_for_another(monkeypatch, capsys, tmp_path):
+def test_without_a_gpu_the_error_says_how_to_build_for_another(monkeypatch, refused):
     def no_gpu():
         raise EngineError('no usable GPU: none')
     monkeypatch.setattr(build_engines, 'probe', no_gpu)
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 1
-    assert '--target-sm 89' in capsys.readouterr().err
+    assert '--target-sm 89' in refused().err
 
 
-def test_acceptance_check_can_run_on_a_recording(machine, tmp_path, shared_data):
+def test_acceptance_check_can_run_on_a_recording(machine, tmp_path, built, shared_data):
     pytest.importorskip('rclpy', reason='recordings are decoded with ROS')
-    arguments = ['--engine-dir', str(tmp_path), '--frames', str(shared_data / 'kitti_short_1')]
-    assert build_engines.main([*SIZE, *arguments]) == 0
+    built('--frames', shared_data / 'kitti_short_1')
     gate = json.loads((tmp_path / f'{NAME}-fp16' / MANIFEST).read_text())['gate']
     assert gate['frames'] == 'kitti_short_1, frames 23 to 26'
     assert gate['pairs'] == 3
@@ -431,11 +434,11 @@ def fp8_graph(tmp_path):
     return put
 
 
-def test_a_given_fp8_graph_is_built_as_it_is(machine, tmp_path, fp8_graph):
+def test_a_given_fp8_graph_is_built_as_it_is(machine, tmp_path, built, fp8_graph):
     path = fp8_graph(K)
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'e'), '--matcher-onnx', str(path)]) == 0
+    built('--matcher-onnx', path)
     assert [precision for precision, _ in machine.builds] == ['fp16', 'fp8']
-    assert (tmp_path / 'e' / f'{NAME}-fp8' / 'matcher.onnx').read_bytes() == path.read_bytes()
+    assert (tmp_path / f'{NAME}-fp8' / 'matcher.onnx').read_bytes() == path.read_bytes()
 
 
 CALIBRATION = f'{NAME}-calibration'
@@ -460,46 +463,40 @@ def untouched(spec, peak):
     return Calibration(np.eye(256, dtype=np.float32), bases, {}, dict.fromkeys(linears, peak), frozenset(linears), provenance)
 
 
-def test_fp8_takes_what_quantize_left_and_builds_every_stage_with_it(machine, tmp_path, capsys):
-    folder, asked = tmp_path / 'e', [*SIZE, '--precision', 'fp8', '--engine-dir', str(tmp_path / 'e')]
-    assert build_engines.main(asked) == 1
-    assert 'there is no FP8 calibration in' in capsys.readouterr().err
-    calibration = put_calibration(folder).calibration()
-    assert build_engines.main(asked) == 0
+def test_fp8_takes_what_quantize_left_and_builds_every_stage_with_it(machine, tmp_path, built, refused):
+    assert 'there is no FP8 calibration in' in refused('--precision', 'fp8').err
+    calibration = put_calibration(tmp_path).calibration()
+    built('--precision', 'fp8')
     early_exits = EarlyExits()
     stages, heads = len(early_exits.stages), len(early_exits.heads)
     assert [precision for precision, _ in machine.builds] == ['fp16', *['fp8'] * stages, *['fp16'] * heads]
-    place = folder / f'{NAME}-fp8'
+    place = tmp_path / f'{NAME}-fp8'
     stamps = [read_stamp(onnx.load(place / f'{name}.onnx')) for name in early_exits.graphs()]
     assert {stamp['calibration_sha256'] for stamp in stamps} == {calibration.sha256}
     identity = json.loads((place / MANIFEST).read_text())['identity']
     assert (identity['ends'], identity['calibration_sha256']) == (list(early_exits.ends), calibration.sha256)
     builds = len(machine.builds)
-    assert build_engines.main([*SIZE, '--engine-dir', str(folder)]) == 0  # auto finds it too, and builds nothing again
+    built()  # auto finds it too, and builds nothing again
     assert len(machine.builds) == builds
 
 
-def test_calibration_that_failed_acceptance_is_not_used_for_fp8(machine, tmp_path, capsys):
+def test_calibration_that_failed_acceptance_is_not_used_for_fp8(machine, tmp_path, built, refused):
     put_calibration(tmp_path, FAILED)
-    assert build_engines.main([*SIZE, '--precision', 'fp8', '--engine-dir', str(tmp_path)]) == 1
-    assert 'did not pass its acceptance check' in capsys.readouterr().err
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
+    assert 'did not pass its acceptance check' in refused('--precision', 'fp8').err
+    built()
     assert {precision for precision, _ in machine.builds} == {'fp16'}
 
 
-def test_gpu_without_fp8_is_refused_before_calibration(machine, tmp_path, capsys):
+def test_gpu_without_fp8_is_refused_before_calibration(machine, tmp_path, refused):
     machine.gpu = replace(ADA, compute_capability=(8, 7))
-    wanted = ['--precision', 'fp8', '--engine-dir', str(tmp_path), '--calibration', str(tmp_path / 'no')]
-    assert build_engines.main([*SIZE, *wanted]) == 1
-    assert 'compute capability 8.7 is below 8.9' in capsys.readouterr().err
+    told = refused('--precision', 'fp8', '--calibration', tmp_path / 'no').err
+    assert 'compute capability 8.7 is below 8.9' in told
 
 
-def test_a_given_graph_of_another_shape_is_refused(machine, tmp_path, fp8_graph, capsys):
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'e'), '--matcher-onnx', str(fp8_graph(64))]) == 1
-    assert f'was made for max_keypoints 64, where {K} is asked for' in capsys.readouterr().err
+def test_a_given_graph_of_another_shape_is_refused(machine, tmp_path, fp8_graph, refused):
+    assert f'was made for max_keypoints 64, where {K} is asked for' in refused('--matcher-onnx', fp8_graph(64)).err
     (tmp_path / 'text').write_text('no graph at all')
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path / 'e'), '--matcher-onnx', str(tmp_path / 'text')]) == 1
-    assert 'is not an ONNX file' in capsys.readouterr().err
+    assert 'is not an ONNX file' in refused('--matcher-onnx', tmp_path / 'text').err
     assert machine.builds == []
 
 
@@ -528,8 +525,8 @@ def test_a_calibration_that_passed_is_enough_to_build_fp8_at_the_start(machine, 
     assert len(machine.builds) == builds, 'they fit: nothing is built again'
 
 
-def test_an_empty_folder_shadows_nothing(machine, on_ada, tmp_path):
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
+def test_an_empty_folder_shadows_nothing(machine, on_ada, built, tmp_path):
+    built()
     (tmp_path / f'{NAME}-fp8').mkdir()
     opened = on_ada('auto')
     assert (opened.backend.spec.precision, opened.warning) == ('fp16', '')
@@ -538,8 +535,8 @@ def test_an_empty_folder_shadows_nothing(machine, on_ada, tmp_path):
         on_ada('fp8')
 
 
-def test_fp16_engines_serve_until_those_of_a_calibration_are_built(machine, on_ada, tmp_path):
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
+def test_fp16_engines_serve_until_those_of_a_calibration_are_built(machine, on_ada, built, tmp_path):
+    built()
     put_calibration(tmp_path, FAILED)
     assert on_ada('auto').backend.spec.precision == 'fp16'
     with pytest.raises(EngineError, match='did not pass its acceptance check'):
@@ -549,7 +546,7 @@ def test_fp16_engines_serve_until_those_of_a_calibration_are_built(machine, on_a
     assert opened.backend.spec.precision == 'fp16'
     assert opened.warning.startswith('running in fp16, not in fp8: there is no engine set in')
     assert '--precision fp8' in opened.warning
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
+    built()
     assert on_ada('auto').backend.spec.precision == 'fp8'
     (tmp_path / f'{NAME}-fp8' / 'matcher-4.plan').write_bytes(b'half')
     opened = on_ada('auto')
@@ -558,9 +555,9 @@ def test_fp16_engines_serve_until_those_of_a_calibration_are_built(machine, on_a
     assert on_ada('auto', build_on_start=True).backend.spec.precision == 'fp8', 'built again'
 
 
-def test_fp8_engines_belong_to_their_calibration_and_need_it_no_more(machine, on_ada, tmp_path):
+def test_fp8_engines_belong_to_their_calibration_and_need_it_no_more(machine, on_ada, built, tmp_path):
     put_calibration(tmp_path)
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path)]) == 0
+    built()
     put_calibration(tmp_path, peak=32.0)
     with pytest.raises(EngineMismatchError, match='calibration sha256: the engine set has'):
         on_ada('fp8')
@@ -644,9 +641,9 @@ def test_second_of_two_builders_waits_and_finds_the_engine_set(tmp_path):
     assert time.monotonic() - started < 30
 
 
-def test_real_engines_for_another_machine(rtx, tmp_path, capsys):
-    command = [*SIZE, '--engine-dir', str(tmp_path), '--target-sm', '86', '--flavour', 'rtx']
-    assert build_engines.main(command) == 0
+def test_real_engines_for_another_machine(rtx, tmp_path, built):
+    words = '--target-sm', 86, '--flavour', 'rtx'
+    built(*words)
     place = tmp_path / f'{NAME}-fp16'
     manifest = json.loads((place / MANIFEST).read_text())
     assert manifest['gate'] == {'frames': 'none: built for SM86 on another machine'}
@@ -656,15 +653,13 @@ def test_real_engines_for_another_machine(rtx, tmp_path, capsys):
     blocks = sum((place / f'{block}.plan').stat().st_size for block in EarlyExits().blocks)
     assert 15 * 2 ** 20 < blocks < 35 * 2 ** 20, 'FP16 weights, not FP32'
     assert all(0 < (place / f'{head}.plan').stat().st_size < 2 ** 21 for head in EarlyExits().heads)
-    assert build_engines.main(command) == 0
-    assert 'nothing to build' in capsys.readouterr().out
+    assert 'nothing to build' in built(*words)
 
 
-def test_real_engines_of_two_pairs_stand_side_by_side(rtx, tmp_path, capsys):
+def test_real_engines_of_two_pairs_stand_side_by_side(rtx, tmp_path, built):
     """As the node asks for them: once the second is built, the first is still found."""
     for weights in SHIPPED_MODELS:
-        command = [*SIZE, '--engine-dir', str(tmp_path), '--target-sm', '89', '--flavour', 'rtx', '--weights', weights]
-        assert build_engines.main(command) == 0
+        built('--target-sm', 89, '--flavour', 'rtx', '--weights', weights)
     assert visible(tmp_path) == {f'{weights}-{HEIGHT}x{WIDTH}-k{K}-fp16' for weights in SHIPPED_MODELS}
     spec, tensorrt = EngineSpec(HEIGHT, WIDTH, K, 'fp16'), open_tensorrt('rtx')
     for weights in SHIPPED_MODELS:
@@ -673,6 +668,5 @@ def test_real_engines_of_two_pairs_stand_side_by_side(rtx, tmp_path, capsys):
         found.verify()
 
 
-def test_real_fp8_is_refused_below_ada(rtx, tmp_path, capsys):
-    assert build_engines.main([*SIZE, '--engine-dir', str(tmp_path), '--target-sm', '86', '--precision', 'fp8']) == 1
-    assert 'compute capability 8.6 is below 8.9' in capsys.readouterr().err
+def test_real_fp8_is_refused_below_ada(rtx, refused):
+    assert 'compute capability 8.6 is below 8.9' in refused('--target-sm', 86, '--precision', 'fp8').err
