@@ -7,13 +7,20 @@ import shutil
 from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from lightglue_trt_eval.predict import methods
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.engines.selection import Opened
+
+
+class Evaluated(NamedTuple):
+    """All that evaluate_bag printed, and report.json."""
+
+    text: str
+    report: dict[str, Any]
 
 
 @pytest.fixture
@@ -38,5 +45,27 @@ def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> Callab
         assert 'Traceback' not in captured.err
         report = out / 'report.json'
         return code, captured.out + captured.err, json.loads(report.read_text()) if report.exists() else {}
+
+    return evaluate
+
+
+@pytest.fixture
+def evaluated(run: Callable[..., tuple[int, str, dict[str, Any]]]) -> Callable[..., Evaluated]:
+    """A function that runs evaluate_bag, which succeeds."""
+    def evaluate(*arguments: str | Path, **options: bool) -> Evaluated:
+        code, text, report = run(*arguments, **options)
+        assert code == 0, text
+        return Evaluated(text, report)
+
+    return evaluate
+
+
+@pytest.fixture
+def refused(run: Callable[..., tuple[int, str, dict[str, Any]]]) -> Callable[..., str]:
+    """A function that runs evaluate_bag, which fails without a report, and returns all that it printed."""
+    def evaluate(*arguments: str | Path) -> str:
+        code, text, report = run(*arguments)
+        assert (code, report) == (1, {})
+        return text
 
     return evaluate

@@ -145,10 +145,9 @@ def depths(count: int = 8, metres: float = 2.0, odd: float = 2.0) -> list[tuple[
 
 
 @pytest.mark.slow
-def test_a_report_has_the_figures_of_depth_and_all_others_stay(run: Any, tmp_path: Path) -> None:
+def test_a_report_has_the_figures_of_depth_and_all_others_stay(evaluated: Any, tmp_path: Path) -> None:
     bag = make_bag(tmp_path / 'bag', depth=depths(odd=2.02))
-    code, text, report = run(bag, '--depth', '--baselines', 'klt', '--compare', 'fp32', '32', '--fail-under', 'depth_points=90')
-    assert code == 0, text
+    text, report = evaluated(bag, '--depth', '--baselines', 'klt', '--compare', 'fp32', '32', '--fail-under', 'depth_points=90')
     assert violations('report', report) == []
     assert report['recording']['depth'] == '/camera/depth/image_raw, 8 images'
     assert report['recording']['depth_median_m'] == pytest.approx(2.01, abs=0.02)
@@ -162,7 +161,7 @@ def test_a_report_has_the_figures_of_depth_and_all_others_stay(run: Any, tmp_pat
     assert not any(name.startswith('depth') for name in report['matchers'][2]['summary']['1']), 'a baseline has none'
     assert 'depth_points' in text
     assert 'points with a depth' in (tmp_path / 'out' / 'report.html').read_text()
-    without = run(bag, '--baselines', 'klt', '--compare', 'fp32', '32')[2]
+    without = evaluated(bag, '--baselines', 'klt', '--compare', 'fp32', '32').report
     for matcher in report['matchers']:
         for name in [name for name in matcher['summary']['1'] if name.startswith('depth')]:
             del matcher['summary']['1'][name]
@@ -170,26 +169,25 @@ def test_a_report_has_the_figures_of_depth_and_all_others_stay(run: Any, tmp_pat
 
 
 @pytest.mark.slow
-def test_missing_and_wrong_depth_images_are_noted(run: Any, tmp_path: Path) -> None:
+def test_missing_and_wrong_depth_images_are_noted(evaluated: Any, tmp_path: Path) -> None:
     some = depths()
     some[2] = some[2][0] + 50_000_000, some[2][1]
     some[5] = some[5][0], np.ones((10, 10), np.float32)
-    _, text, report = run(make_bag(tmp_path / 'bag', depth=some), '--depth')
+    text, report = evaluated(make_bag(tmp_path / 'bag', depth=some), '--depth')
     assert ('note: depth: 2 of 8 frames have no depth image within 0.02 s and half the time between frames; the first '
             f'that cannot be used: it has 10x10 pixels, the images {WIDTH}x{HEIGHT}: register it to them') in text
     assert report['matchers'][0]['summary']['1']['depth_points'] == pytest.approx(100 * 5 / 7, abs=2), 'of 7 pairs'
-    _, text, _ = run(make_bag(tmp_path / 'far', depth=depths(metres=2000.0)), '--depth')
-    assert 'its median is 2000 m: it must be in metres' in text
+    far = make_bag(tmp_path / 'far', depth=depths(metres=2000.0))
+    assert 'its median is 2000 m: it must be in metres' in evaluated(far, '--depth').text
 
 
 @pytest.mark.slow
-def test_noise_on_depth_images_is_within_its_deviation(run: Any, tmp_path: Path, usage_error: Callable[..., str]) -> None:
+def test_noise_on_depth_images_is_within_its_deviation(evaluated: Any, tmp_path: Path, usage_error: Callable[..., str]) -> None:
     bag = make_bag(tmp_path / 'bag', depth=depths())
-    code, text, report = run(bag, '--depth', '--degrade', 'depth_noise')
-    assert code == 0, text
+    text, report = evaluated(bag, '--depth', '--degrade', 'depth_noise')
     assert violations('report', report) == []
     assert 'degraded, depth_noise: Depth images with noise of 0.0025 z^2 metres' in text
-    found, plain = report['matchers'][0], run(bag, '--depth')[2]['matchers'][0]
+    found, plain = report['matchers'][0], evaluated(bag, '--depth').report['matchers'][0]
     assert 58 < found['summary']['1']['depth_within_1_sigma'] < 80
     assert found['pairs'] == plain['pairs'], 'images are as recorded'
     assert plain['summary']['1']['depth_error_p90'] < 0.01
@@ -197,14 +195,12 @@ def test_noise_on_depth_images_is_within_its_deviation(run: Any, tmp_path: Path,
 
 
 @pytest.mark.slow
-def test_what_depth_needs_is_named(run: Any, tmp_path: Path, usage_error: Callable[..., str]) -> None:
-    code, text, report = run(make_bag(tmp_path / 'plain'), '--depth')
-    assert (code, report) == (1, {})
+def test_what_depth_needs_is_named(evaluated: Any, refused: Any, tmp_path: Path, usage_error: Callable[..., str]) -> None:
+    text = refused(make_bag(tmp_path / 'plain'), '--depth')
     assert 'has no depth images: none of its topics has images of 16UC1 or 32FC1' in text
-    code, text, _ = run(make_bag(tmp_path / 'uncalibrated', depth=depths(), intrinsics=None), '--depth')
-    assert code == 1
+    text = refused(make_bag(tmp_path / 'uncalibrated', depth=depths(), intrinsics=None), '--depth')
     assert 'points with a depth need the intrinsics of the camera; give --camera' in text
-    assert run(make_bag(tmp_path / 'bag', depth=depths()), '--depth-topic', '/camera/depth/image_raw')[0] == 0
+    evaluated(make_bag(tmp_path / 'bag', depth=depths()), '--depth-topic', '/camera/depth/image_raw')
     told = usage_error(main, tmp_path / 'bag', '--cameras', 'camera,rear', '--depth-topic', '/depth')
     assert '--depth-topic /depth is one topic for 2 cameras' in told
 

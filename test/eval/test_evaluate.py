@@ -60,38 +60,6 @@ def seen(pose: np.ndarray, camera: Intrinsics = CAMERA) -> tuple[np.ndarray, np.
     return pixels, inside
 
 
-class Knowing:
-    """A contestant that knows the world: a frame's first four bytes are its number."""
-
-    description, engine, networks = 'knows', None, ''
-
-    def __init__(self, name: str = 'knowing', noise: float = 0.0, share: float = 1.0, camera: Intrinsics = CAMERA,
-                 ours: bool = True) -> None:
-        self.name, self.noise, self.share, self.camera, self.ours = name, noise, share, camera, ours
-        self.poses = true_poses(60)
-        self.shown: list[int] = []
-
-    def stream(self, camera: int = 0) -> KnowingStream:
-        return KnowingStream(self)
-
-    def alone(self) -> Alone:
-        stream = self.stream()
-
-        def process(shown: ShownFrame) -> dict[str, float]:
-            stream.process(shown)
-            return {'match': 1.0}
-
-        return Alone(process, stream.reset)
-
-    def close(self) -> None:
-        """Nothing is held."""
-
-    def pixels(self, number: int) -> tuple[np.ndarray, np.ndarray]:
-        """The same in every pair, as keypoints are."""
-        pixels, inside = seen(self.poses[number], self.camera)
-        return pixels + np.random.default_rng(number).normal(0, self.noise, pixels.shape) if self.noise else pixels, inside
-
-
 class KnowingStream:
     def __init__(self, knowing: Knowing) -> None:
         self.knowing, self.previous = knowing, None
@@ -109,6 +77,38 @@ class KnowingStream:
 
     def reset(self) -> None:
         self.previous = None
+
+
+class Knowing:
+    """A contestant that knows the world: a frame's first four bytes are its number."""
+
+    description, engine, networks = 'knows', None, ''
+
+    def __init__(self, name: str = 'knowing', noise: float = 0.0, share: float = 1.0, camera: Intrinsics = CAMERA,
+                 ours: bool = True, streams: type[KnowingStream] = KnowingStream) -> None:
+        self.name, self.noise, self.share, self.camera, self.ours, self.streams = name, noise, share, camera, ours, streams
+        self.poses = true_poses(60)
+        self.shown: list[int] = []
+
+    def stream(self, camera: int = 0) -> KnowingStream:
+        return self.streams(self)
+
+    def alone(self) -> Alone:
+        stream = self.stream()
+
+        def process(shown: ShownFrame) -> dict[str, float]:
+            stream.process(shown)
+            return {'match': 1.0}
+
+        return Alone(process, stream.reset)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def pixels(self, number: int) -> tuple[np.ndarray, np.ndarray]:
+        """The same in every pair, as keypoints are."""
+        pixels, inside = seen(self.poses[number], self.camera)
+        return pixels + np.random.default_rng(number).normal(0, self.noise, pixels.shape) if self.noise else pixels, inside
 
 
 def images(count: int, bad: tuple[int, ...] = (), odd: tuple[int, ...] = ()) -> Callable[[int], np.ndarray]:
@@ -286,11 +286,7 @@ def test_matches_that_do_not_come_back_are_told_apart() -> None:
             wrong = np.where(np.arange(count)[:, None] < count // 4, np.float32(5), np.float32(0))
             return sighting._replace(points=MatchedPoints(first, second + wrong))  # a quarter goes elsewhere on the way back
 
-    class Drifting(Knowing):
-        def stream(self, camera: int = 0) -> KnowingStream:
-            return DriftingStream(self)
-
-    (result,) = World(6).evaluated(Drifting())
+    (result,) = World(6).evaluated(Knowing(streams=DriftingStream))
     assert result.summary()['forward_backward'] == pytest.approx(75, abs=2)
     assert len(result.forward_backward) == 5
 
@@ -392,11 +388,7 @@ def test_a_backend_that_fails_leaves_what_was_done() -> None:
                 raise EngineError('the GPU is gone')
             return super().process(shown)
 
-    class Failing(Knowing):
-        def stream(self, camera: int = 0) -> KnowingStream:
-            return FailingStream(self)
-
-    (result,), kept = scored([Failing()], World(8).read_by(), [1, 2])
+    (result,), kept = scored([Knowing(streams=FailingStream)], World(8).read_by(), [1, 2])
     assert (kept.interrupted, kept.failure) == (True, 'the GPU is gone')
     assert pairs_of(result) == [(0, 1), (1, 2), (2, 3)]
 
@@ -425,9 +417,6 @@ def test_nothing_else_works_while_a_frame_is_timed() -> None:
                 return super().process(shown)
 
     class SlowMethod(Knowing):
-        def stream(self, camera: int = 0) -> KnowingStream:
-            return Slow(self)
-
         def alone(self) -> Alone:
             process, reset = super().alone()
 
@@ -442,7 +431,8 @@ def test_nothing_else_works_while_a_frame_is_timed() -> None:
             return World.decode(world, number)
 
     world = World(12)
-    scored([SlowMethod('a'), SlowMethod('b', ours=False)], Frames(world.frames, decode, Scene(world.timeline())), [1, 2])
+    slow = SlowMethod('a', streams=Slow), SlowMethod('b', ours=False, streams=Slow)
+    scored(slow, Frames(world.frames, decode, Scene(world.timeline())), [1, 2])
     assert while_timed == [Counter()] * 2 * 2 * 11, 'the reference, and the frame'
 
 

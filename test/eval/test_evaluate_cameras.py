@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,20 @@ from support.schemas import violations
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
-from support.evaluated_bags import CAMERA, HEIGHT, PERIOD, SMALL, START, WIDTH, figures, launch, no_pictures, path_of, view
+from support.evaluated_bags import (
+    CAMERA,
+    HEIGHT,
+    PERIOD,
+    SMALL,
+    START,
+    WIDTH,
+    figures,
+    launched,
+    no_pictures,
+    path_of,
+    report_of,
+    view,
+)
 
 from lightglue_trt_eval.cli.evaluate_bag import main
 from lightglue_trt_ros.datasets.bag_writer import write_bag
@@ -49,10 +61,6 @@ def run(tmp_path: Path, capfd: pytest.CaptureFixture[str], null: None) -> Callab
         return code, captured.out + captured.err, tmp_path / out
 
     return evaluate
-
-
-def report_of(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / 'report.json').read_text())
 
 
 def test_each_camera_is_evaluated_as_if_it_were_alone(run: Any, tmp_path: Path) -> None:
@@ -160,10 +168,8 @@ def test_wrong_usage(tmp_path: Path, usage_error: Callable[..., str], words: tup
 @pytest.mark.networks
 def test_live_a_camera_plays_into_a_node(tmp_path: Path) -> None:
     pytest.importorskip('rclpy', reason='rclpy is not installed: nothing is evaluated live')
-    process = launch(two_cameras(tmp_path / 'bag'), '--out', tmp_path / 'out', *SMALL, '--cameras', 'camera_right', '--live',
-                     '--backend', 'onnxruntime', '--refinement', 'none')
-    text = process.communicate(timeout=150)[0]
-    assert process.returncode == 0, text
+    launched(tmp_path / 'out', two_cameras(tmp_path / 'bag'), *SMALL, '--cameras', 'camera_right', '--live',
+             '--backend', 'onnxruntime', '--refinement', 'none')
     report = report_of(tmp_path / 'out' / 'camera_right')
     offline, live = report['matchers']
     assert live['name'] == 'ours live'

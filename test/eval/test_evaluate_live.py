@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -18,7 +17,7 @@ pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
 from rclpy.node import Node
 from sensor_msgs.msg import Image, PointCloud2
-from support.evaluated_bags import HEIGHT, PERIOD, SMALL, START, WIDTH, launch, make_bag, masked, no_pictures, view
+from support.evaluated_bags import HEIGHT, PERIOD, SMALL, START, WIDTH, launched, make_bag, masked, no_pictures, report_of, view
 from support.image_recordings import image_folder, pinhole
 from support.ros_helpers import spun
 from support.schemas import violations
@@ -38,11 +37,9 @@ def live(tmp_path: Path, count: int, *arguments: str) -> tuple[dict[str, Any], s
 
 
 def live_of(recording: Path, tmp_path: Path, *arguments: str) -> tuple[dict[str, Any], str]:
-    process = launch(recording, '--out', tmp_path / 'out', *SMALL, '--live', '--backend', 'onnxruntime', '--weights', 'ours_light',
-                     *arguments)
-    text = process.communicate(timeout=150)[0]
-    assert process.returncode == 0, text
-    return json.loads((tmp_path / 'out' / 'report.json').read_text()), text
+    text = launched(tmp_path / 'out', recording, *SMALL, '--live', '--backend', 'onnxruntime', '--weights', 'ours_light',
+                    *arguments)
+    return report_of(tmp_path / 'out'), text
 
 
 def pairs_of(matcher: dict[str, Any]) -> dict[tuple[int, int], tuple[Any, ...]]:
@@ -88,7 +85,7 @@ def test_what_the_node_does_not_get_is_noted(tmp_path: Path, monkeypatch: pytest
     with no_pictures():
         assert main([str(folder), '--out', str(tmp_path / 'out'), *SMALL, '--live', '--stereo', '--max-frames', '2', '--camera',
                      str(folder / 'calib.yaml')]) == 1
-    report = json.loads((tmp_path / 'out' / 'report.json').read_text())
+    report = report_of(tmp_path / 'out')
     assert report['recording']['recorded_frames'] == 3
     assert 'live: the node gets no right images, and has no stereo figures' in report['notes']
     assert f'live: the node has the recorded calibration; {folder}/calib.yaml counts where' in ' '.join(report['notes'])
@@ -118,11 +115,8 @@ def test_drops_are_drops_and_no_loss_of_quality(tmp_path: Path) -> None:
 def test_depth_is_played_into_the_node_too(tmp_path: Path) -> None:
     depths = [(START + number * PERIOD, np.full((HEIGHT, WIDTH), 2000, np.uint16)) for number in range(8)]
     bag = make_bag(tmp_path / 'bag', 8, depth=depths)
-    process = launch(bag, '--out', tmp_path / 'out', *SMALL, '--live', '--backend', 'onnxruntime',
-                     '--weights', 'ours_light', '--depth', '--hz', '5')
-    text = process.communicate(timeout=150)[0]
-    assert process.returncode == 0, text
-    matchers = json.loads((tmp_path / 'out' / 'report.json').read_text())['matchers']
+    report, text = live_of(bag, tmp_path, '--depth', '--hz', '5')
+    matchers = report['matchers']
     offline, online = (each['summary']['1'] for each in matchers)
     assert 'the node over DDS at 5 frames per second' in matchers[1]['description']
     assert offline['depth_points'] > 95

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import zipfile
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ for name in ('distributed', 'fsspec', 'pyarrow'):
 from support.executables import environment
 from support.fleets import copy_of, make_flight
 from support.full_disks import small_disk
+from support.pages import Page
 
 from lightglue_trt_eval.fleet import plan as plan_module
 from lightglue_trt_eval.fleet.comparison import (
@@ -516,30 +516,6 @@ def test_a_full_disk_is_told_and_keeps_what_was_written(tmp_path: Path) -> None:
         assert not list(kept.place('b' * 64).iterdir())
 
 
-class Parsed(HTMLParser):
-    """Tags that are open and close as they should, links, and texts of table rows."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.links: list[str] = []
-        self.rows: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in ('meta', 'link', 'img', 'br', 'wbr'):
-            self.open.append(tag)
-        self.links += [value or '' for name, value in attrs if name == 'href' and tag == 'a']
-        self.rows += [''] * (tag == 'tr')
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if 'tr' in self.open:
-            self.rows[-1] += data.strip() + ' '
-
-
 def test_the_page_has_every_recording_the_worst_first(tmp_path: Path) -> None:
     fleet(tmp_path, {'a': [1.0] * 12, 'b': [1.0] * 12, 'c': [2.0] * 12})
     extra = (FleetRow('<b>', '/runs/<b>', FAILED, 'it is <damaged>'), FleetRow('later', '/runs/later', WAITING, 'interrupted'),
@@ -547,8 +523,7 @@ def test_the_page_has_every_recording_the_worst_first(tmp_path: Path) -> None:
     found = compared(tmp_path, {'a': [6.0] * 12, 'b': [1.0] * 12, 'c': [2.0] * 12}, extra)
     assert [row.name for row in worst_first(found.rows, found.comparison)] == ['<b>', 'a', 'c', 'b', 'later', 'twin']
     text = render_fleet(found)
-    page = Parsed(text)
-    assert page.open == []
+    page = Page(text)
     assert page.links == ['a/report.html', 'c/report.html', 'b/report.html']
     table = [row for row in page.rows if row.startswith(('<b>', 'a', 'b', 'c', 'later', 'twin'))]
     assert [row.split()[0] for row in table][:6] == ['<b>', 'a', 'c', 'b', 'later', 'twin']

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +12,7 @@ import pytest
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
-from support.evaluated_bags import figures, no_pictures
+from support.evaluated_bags import figures, no_pictures, report_of
 from support.fleets import SMALL, make_flight
 
 from lightglue_trt_eval.cli.evaluate_bag import main
@@ -61,8 +60,7 @@ def evaluated(path: Path, truth: Path, out: Path) -> dict[str, Any]:
     with no_pictures():
         assert main([str(path), *SMALL, '--weights', 'ours_light', '--truth', str(truth), '--truth-kind', 'tum',
                      '--baselines', 'klt', '--out', str(out)]) == 0
-    report: dict[str, Any] = json.loads((out / 'report.json').read_text())
-    return report
+    return report_of(out)
 
 
 def test_rectified_bag_kitti_folder_and_plain_calibration_agree(tmp_path: Path) -> None:

@@ -9,13 +9,13 @@ import os
 import re
 import sys
 import warnings
-from html.parser import HTMLParser
 
 import cv2
 import numpy as np
 import pytest
 from support.evaluations import FOUR, KINDS, evaluation
 from support.full_disks import FULL, room_for
+from support.pages import Page
 from support.schemas import SCHEMAS, violations
 
 from lightglue_trt_eval.baselines import MatchedPoints
@@ -35,7 +35,6 @@ from lightglue_trt_ros.utils.errors import ConfigError, LightglueTrtError
 USUAL = {'trajectory', 'matches_over_time', 'pose_errors', 'epipolar_errors', 'strides', 'track_lengths', 'stage_times',
          'worst_pair_1', 'matches'}
 ALL = USUAL | {f'worst_pair_{k}' for k in range(2, 6)}
-VOID = {'meta', 'link', 'img', 'br', 'hr', 'input'}
 HOSTILE = ('ours <b>&"x\'', 'SIFT $a_$ <script>alert(1)</script>', '_KLT {{ 7 * 7 }} with a name that is long')
 
 
@@ -68,30 +67,6 @@ def drawn_once(pictures, drawn, monkeypatch):
 def pairs_alone(pictures, monkeypatch):
     """Of the figures only the worst pairs are drawn."""
     monkeypatch.setattr(page, 'draw_all', draw_worst)
-
-
-class Page(HTMLParser):
-    """Checks that every element is closed in order; gathers text, tags and everything that could be loaded."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.tags, self.sources, self.text = [], [], [], ''
-        self.feed(text)
-        self.close()
-        assert not self.open
-
-    def handle_starttag(self, tag, attributes):
-        self.tags.append(tag)
-        self.sources += [value for name, value in attributes if name in ('src', 'href', 'srcset', 'action', 'data')]
-        assert not any(name.startswith('on') for name, _ in attributes)
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_endtag(self, tag):
-        assert self.open.pop() == tag
-
-    def handle_data(self, data):
-        self.text += data
 
 
 def made(tmp_path, found):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from support.executables import ROOT, environment
+from support.executables import ROOT, environment, finish
 from support.networks import photo
 from support.no_pictures import NO_PICTURES
 
@@ -71,6 +72,19 @@ def launch(*arguments: str | Path) -> subprocess.Popen[str]:
     """evaluate_bag in a process of its own, whose report has no pictures."""
     return subprocess.Popen([sys.executable, '-m', 'lightglue_trt_eval.cli.evaluate_bag', *map(str, arguments)], text=True,
                             env=environment(ROOT, NO_PICTURES), stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+
+def launched(out: Path, *arguments: str | Path) -> str:
+    """What evaluate_bag printed in a process of its own, which succeeded; its report is in `out`."""
+    process = launch(*arguments, '--out', out)
+    text = finish(process)
+    assert process.returncode == 0, text
+    return text
+
+
+def report_of(out: Path) -> dict[str, Any]:
+    report: dict[str, Any] = json.loads((out / 'report.json').read_text())
+    return report
 
 
 def figures(report: dict[str, Any]) -> list[Any]:
