@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -21,13 +22,24 @@ import numpy as np
 import pytest
 from support.evaluated_streams import evaluated_beside_the_node
 
+from lightglue_trt_eval.score.pair_score import score_pair
+from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
+from lightglue_trt_ros.core.correspondences import Sought, correspond
+from lightglue_trt_ros.core.depth_zero import DepthZero
 from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
-from lightglue_trt_ros.core.types import Thresholds
+from lightglue_trt_ros.core.geometry import resize_gray, to_original
+from lightglue_trt_ros.core.refinement import Pyramid, Refined, refine_points
+from lightglue_trt_ros.core.types import HostFeatures, Thresholds
 from lightglue_trt_ros.datasets.image_folders import ImagesFolder
 from lightglue_trt_ros.engines.gpu_info import probe
+from lightglue_trt_ros.engines.parity import distances, failures, parity
 from lightglue_trt_ros.engines.selection import open_backend
+from lightglue_trt_ros.engines.tensorrt_api import open_tensorrt
+from lightglue_trt_ros.networks.models import load_model
+from lightglue_trt_ros.odometry.two_view import pose_auc
 from lightglue_trt_ros.utils.errors import EngineError
 from lightglue_trt_ros.utils.processes import memory_mib
 
@@ -128,14 +140,17 @@ def shared_backend(engines):
 @pytest.fixture(scope='module')
 def cpu():
     """ONNX Runtime in FP32 at the full shape."""
-    from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
-    from lightglue_trt_ros.networks.models import load_model
     return OnnxRuntimeBackend(SHAPES['full'], load_model(MODEL))
 
 
 @functools.cache
 def gray_images(folder: Path) -> list[np.ndarray]:
     return [image if image.ndim == 2 else cv2.cvtColor(image, cv2.COLOR_BGR2GRAY) for _, image in ImagesFolder(folder).images()]
+
+
+def engine_images(folder: Path) -> list[np.ndarray]:
+    """Of the full shape."""
+    return [resize_gray(image, (480, 640)) for image in gray_images(folder)]
 
 
 def frames(count: int, seed: int = 0):
@@ -159,17 +174,13 @@ def test_engines_build_pass_their_check_and_are_not_built_twice(engine_sets, bui
 
 @pytest.mark.parametrize('sequence', ['kitti_short_1', 'hololens'])
 def test_fp16_engines_keep_keypoints_and_matches_of_real_frames(shared_backend, cpu, shared_data, sequence):
-    from lightglue_trt_ros.core.geometry import resize_gray
-    from lightglue_trt_ros.engines.parity import failures, parity
-    images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / sequence)[:8]]
+    images = engine_images(shared_data / sequence)[:8]
     found = parity(shared_backend, cpu, images)
     print(sequence, found)
     assert not failures(found, 'fp16')
 
 
 def test_fp16_costs_less_than_a_point_of_pose_auc(shared_backend, cpu, engines, shared_data):
-    from lightglue_trt_eval.score.pair_score import score_pair
-    from lightglue_trt_ros.odometry.two_view import pose_auc
     recording, images = ImagesFolder(shared_data / 'kitti_short_1'), gray_images(shared_data / 'kitti_short_1')
     camera, poses, areas = recording.intrinsics.k, recording.ground_truth().poses, []
     for backend in (cpu, shared_backend):
@@ -202,7 +213,6 @@ def test_two_thousand_frames_grow_neither_device_nor_host_memory(backend, engine
 
 
 def test_matches_are_equal_with_and_without_cuda_graphs(engines):
-    from lightglue_trt_ros.engines.tensorrt_api import open_tensorrt
     spec = EngineSpec(480, 640, 1024, 'fp16')
     plans = {path.stem: path.read_bytes() for path in (engines / f'{MODEL}-{spec.name}').glob('*.plan')}
     assert 'self-1' in plans, 'our attention'
@@ -220,10 +230,6 @@ def test_matches_are_equal_with_and_without_cuda_graphs(engines):
 
 @pytest.mark.parametrize('precision', ['fp16', 'fp32'])
 def test_engines_with_tensorrt_s_attention_keep_matches_of_real_frames(engines, one_stage, shared_data, precision):
-    from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
-    from lightglue_trt_ros.core.geometry import resize_gray
-    from lightglue_trt_ros.engines.parity import failures, parity
-    from lightglue_trt_ros.networks.models import load_model
     folder = one_stage if precision == 'fp16' else engines
     plans = {path.stem for path in folder.glob(f'[!.]*-240x320-k512-{precision}/*.plan')}
     assert 'extractor' in plans
@@ -339,7 +345,6 @@ def test_a_flipped_byte_is_found_and_auto_falls_back_with_a_warning(one_stage, t
     plan.write_bytes(data)
     with pytest.raises(EngineError, match='damaged'):
         open_backend(config_of(tmp_path, 'small'))
-    from dataclasses import replace
     opened = open_backend(replace(config_of(tmp_path, 'small'), backend='auto'))
     assert 'ONNX Runtime' in opened.backend.description
     assert 'damaged' in opened.warning
@@ -368,8 +373,7 @@ def test_without_memory_the_backend_does_not_open_and_with_it_opens_again(engine
 
 
 def test_the_exit_is_the_first_one_whatever_the_pair_before_took(backend, shared_data):
-    from lightglue_trt_ros.core.geometry import resize_gray
-    images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:12:4]]
+    images = engine_images(shared_data / 'kitti_short_1')[:12:4]
     pairs = [(images[0], images[0]), (images[0], images[2]), *[tuple(frames(2))]]
     expected = [matched(backend, pair, Thresholds(depth_confidence=0.9)) for pair in pairs]
     print('layers', [found.layers for found in expected])
@@ -383,8 +387,7 @@ def test_the_exit_is_the_first_one_whatever_the_pair_before_took(backend, shared
 
 
 def test_the_decision_on_the_gpu_is_the_cpus(shared_backend, cpu, shared_data):
-    from lightglue_trt_ros.core.geometry import resize_gray
-    images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:9]]
+    images = engine_images(shared_data / 'kitti_short_1')[:9]
     layers = [[matched(each, pair, Thresholds(depth_confidence=0.97)).layers for pair in itertools.pairwise(images)]
               for each in (shared_backend, cpu)]
     print('GPU', layers[0], 'CPU', layers[1])
@@ -392,8 +395,7 @@ def test_the_decision_on_the_gpu_is_the_cpus(shared_backend, cpu, shared_data):
 
 
 def test_every_exit_is_what_the_matcher_gives_where_it_stops_there(backend, shared_data):
-    from lightglue_trt_ros.core.geometry import resize_gray
-    images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'kitti_short_1')[:5:4]]
+    images = engine_images(shared_data / 'kitti_short_1')[:5:4]
     features = [backend.extract(image) for image in images]
     exits = list(backend.match_exits(*features, Thresholds()))
     assert [each.layers for each in exits] == list(EXITS.ends)
@@ -438,9 +440,7 @@ def displacements_apart(found, expected) -> np.ndarray:
 
 
 def test_matches_before_first_layer_agree_with_cpu_for_equal_features(backend, cpu, shared_data):
-    from lightglue_trt_ros.core.geometry import resize_gray
-    from lightglue_trt_ros.core.types import HostFeatures
-    images = [resize_gray(image, (480, 640)) for image in gray_images(shared_data / 'hololens')[:3]]
+    images = engine_images(shared_data / 'hololens')[:3]
     for pair in itertools.pairwise(images):
         features = [backend.keep(backend.extract(image)) for image in pair]
         copies = [HostFeatures(each.keypoints, each.scores, each.descriptors.astype(np.float32)) for each in features]
@@ -453,7 +453,6 @@ def test_matches_before_first_layer_agree_with_cpu_for_equal_features(backend, c
 
 
 def test_frame_rejected_before_first_layer_matches_as_without_attempt(backend, engines, shared_data, monkeypatch):
-    from lightglue_trt_ros.core.depth_zero import DepthZero
     images, found = gray_images(shared_data / 'tartanair_hospital')[:13:4], []
     for tries in (True, False):
         monkeypatch.setattr(DepthZero, 'due', lambda self, tries=tries: tries)
@@ -503,8 +502,6 @@ CAMERAS = pytest.mark.parametrize('sequence', ['kitti_short_1', 'kitti_short_2',
 
 @CAMERAS
 def test_gpu_resizes_frame_and_builds_pyramid_as_the_cpu(shared_backend, shared_data, sequence):
-    from lightglue_trt_ros.core.geometry import resize_gray
-    from lightglue_trt_ros.core.refinement import Pyramid
     image = gray_images(shared_data / sequence)[3]
     features = shared_backend.extract_frame(image)
     if image.shape != (480, 640):  # else the extractor reads the frame itself
@@ -521,9 +518,6 @@ def test_gpu_resizes_frame_and_builds_pyramid_as_the_cpu(shared_backend, shared_
 @CAMERAS
 @pytest.mark.parametrize('stride', [1, 4])
 def test_points_are_refined_on_the_gpu_as_on_the_host(shared_backend, shared_data, sequence, stride):
-    from lightglue_trt_ros.core.geometry import to_original
-    from lightglue_trt_ros.core.refinement import Pyramid, Refined, refine_points
-    from lightglue_trt_ros.engines.parity import distances
     images = gray_images(shared_data / sequence)[:8 * stride:stride]
     size = images[0].shape
     unit, apart, deviations, alike, again = max(size[0] / 480, size[1] / 640), [], [], [], []
@@ -560,9 +554,6 @@ def test_points_are_refined_on_the_gpu_as_on_the_host(shared_backend, shared_dat
 @pytest.mark.parametrize(('model', 'd'), [
     ('', []), ('plumb_bob', [-0.28, 0.07, 2e-4, 2e-5]), ('equidistant', [0.003, 7e-4, -2e-3, 2e-4])])
 def test_correspondences_of_the_device_are_those_of_the_host(shared_backend, shared_data, sequence, stride, model, d):
-    from lightglue_trt_ros.core.cameras import Intrinsics
-    from lightglue_trt_ros.core.correspondences import Sought, correspond
-    from lightglue_trt_ros.core.geometry import to_original
     images = gray_images(shared_data / sequence)[:8 * stride:stride]
     size, engine, rng = images[0].shape, (480, 640), np.random.default_rng(0)
     k = np.array([[0.8 * size[1], 0, size[1] / 2], [0, 0.8 * size[1], size[0] / 2], [0, 0, 1]])

@@ -44,6 +44,7 @@ pytestmark = pytest.mark.networks
 
 SPEC, EARLY_EXITS = EngineSpec(160, 216, 192), EarlyExits((0, 2, 4))
 ENGINE = SPEC.image_height, SPEC.image_width
+CONFIG = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
 # pixels, and shares: before OpenCV 5 cv2.remap rounds to 1/32 of a pixel
 CLOSE, ALIKE = (0.02, 0.02) if int(cv2.__version__.partition('.')[0]) >= 5 else (0.05, 0.15)
 
@@ -59,10 +60,14 @@ def gpu():
         yield device
 
 
+def opened_on(gpu, plans):
+    return tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, EARLY_EXITS, plans, 'emulated',
+                                    score_calibration=light().score_calibration)
+
+
 @pytest.fixture(scope='module')
 def backend(plans, gpu):
-    opened = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, EARLY_EXITS, plans, 'emulated',
-                                       score_calibration=light().score_calibration)
+    opened = opened_on(gpu, plans)
     yield opened
     opened.close()
 
@@ -138,8 +143,7 @@ def test_correspondences_come_back_as_the_host_finds_them(backend, gpu, size):
 
 @pytest.mark.parametrize('size', [ENGINE, (240, 320)], ids=str)
 def test_easy_frame_matches_before_first_layer_as_on_the_host(backend, on_host, gpu, size):
-    config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
-    matchers, wall = [FrameMatcher(each, config) for each in (backend, on_host)], photo('coffee', size[0] + 20, size[1] + 60)
+    matchers, wall = [FrameMatcher(each, CONFIG) for each in (backend, on_host)], photo('coffee', size[0] + 20, size[1] + 60)
     for number in range(8):  # plainly, while it is captured, and as captured
         image = wall[number:, 3 * number:][:size[0], :size[1]].copy()
         waits = gpu.waits
@@ -162,7 +166,7 @@ def test_easy_frame_matches_before_first_layer_as_on_the_host(backend, on_host, 
 def test_unclosed_backend_is_closed_at_exit_only_by_its_own_thread(plans, gpu, monkeypatch, elsewhere):
     at_exit = []
     monkeypatch.setattr(atexit, 'register', at_exit.append)
-    left = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, EARLY_EXITS, plans, 'emulated')
+    left = opened_on(gpu, plans)
     try:
         if elsewhere:
             with ThreadPoolExecutor(1) as threads:
@@ -201,10 +205,9 @@ def test_a_refused_try_is_timed_with_the_layers_and_leaves_the_guess_alone(backe
 
 
 def test_the_gpus_time_of_frames_is_measured_with_and_without_layers(backend):
-    config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
     wall = photo('coffee', ENGINE[0] + 20, ENGINE[1] + 20)
     images = [wall[x:x + ENGINE[0], x:x + ENGINE[1]].copy() for x in range(4)]
-    found = measure_stages(backend, config, iter(images))
+    found = measure_stages(backend, CONFIG, iter(images))
     assert (found.layers, found.stages['gpu']) == ([0, 0, 0], [2.0, 2.0, 2.0]), 'the emulated device takes 1 ms for each'
     times = device_times(backend, iter(images))
     assert len(times['together']) == len(times['at exit 0']) == 3
@@ -215,12 +218,11 @@ def test_check_of_a_board_runs_through_its_engines(plans, gpu, on_host, monkeypa
         if config.backend == 'onnxruntime':
             assert depth == EARLY_EXITS
             return Opened(on_host, 'CPU')
-        return Opened(tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, EARLY_EXITS, plans, 'emulated'), 'emulated')
+        return Opened(opened_on(gpu, plans), 'emulated')
     monkeypatch.setattr(board_check, 'open_backend', opened)
     monkeypatch.setattr(on_host, 'close', lambda: None)
     put(tmp_path, dataclasses.replace(Identity.of_engines(SPEC, OURS, TENSORRT, ADA), ends=WANTED.ends))
-    config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints,
-                           engine_dir=str(tmp_path))
+    config = dataclasses.replace(CONFIG, engine_dir=str(tmp_path))
     found = board_check.check_shape(config, lambda count, *size: textured_frames(count, *size), 3)
     assert (found.name, found.engine, found.build_s, found.disagreements) == (SPEC.name, 'emulated', 3.5, [])
     assert len(found.stages_ms['frame']) == len(found.device_ms['at exit 0']) == len(board_check.LEVELS)
@@ -306,8 +308,7 @@ def test_exit_is_predicted_separately_for_temporal_and_stereo_pairs(backend, mon
 
     monkeypatch.setattr(backend, '_launch', launch)
     monkeypatch.setattr(DepthZero, 'due', lambda self: at_zero)
-    matcher = FrameMatcher(backend, MatcherConfig(image_height=ENGINE[0], image_width=ENGINE[1], max_keypoints=SPEC.max_keypoints,
-                                                  depth_confidence=(easy + hard) / 2))
+    matcher = FrameMatcher(backend, dataclasses.replace(CONFIG, depth_confidence=(easy + hard) / 2))
     for number in range(4):
         launches.clear()
         matcher.process(left, 0.1 * number, RightImage(right, plain_rig()))
@@ -363,7 +364,7 @@ def test_graph_capture_that_fails_at_start_is_described_and_not_noted(plans, mon
 
     def on_another_gpu():
         with EmulatedGpu().installed() as gpu:
-            opened = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, EARLY_EXITS, plans, 'emulated')
+            opened = opened_on(gpu, plans)
             notes = notes_of(opened, 2)
             opened.close()
         return opened.description, notes
@@ -387,8 +388,7 @@ def test_on_a_jetson_whose_memory_is_one_the_same_is_found(backend, plans):
 
     def on_a_jetson():
         with EmulatedGpu(integrated=True).installed() as gpu:
-            opened = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, EARLY_EXITS, plans, 'emulated',
-                                               score_calibration=light().score_calibration)
+            opened = opened_on(gpu, plans)
             sent = gpu.uploaded
             everything = list(found(opened))
             assert gpu.uploaded == sent, 'frames and points are where the kernels read them'
@@ -410,8 +410,7 @@ def test_what_runs_is_made_of_what_is_there_to_read():
 
 def test_cameras_of_other_sizes_in_turn_are_each_as_if_alone(backend, monkeypatch):
     """One after the other, and then in turn: buffers are made once for each, and only pairs of one camera are captured."""
-    made, cameras, config = [], ((240, 320), (200, 300)), MatcherConfig(
-        image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
+    made, cameras = [], ((240, 320), (200, 300))
     monkeypatch.setattr(placing.Camera, '__init__', lambda self, *rest, init=placing.Camera.__init__: (
         made.append(self), init(self, *rest))[1])
 
@@ -420,11 +419,11 @@ def test_cameras_of_other_sizes_in_turn_are_each_as_if_alone(backend, monkeypatc
 
     expected = []
     for size in cameras:
-        alone = FrameMatcher(backend, config)
+        alone = FrameMatcher(backend, CONFIG)
         expected.append([alone.process(frame(size, number), 0.1 * number) for number in range(3)])
     del alone
     made.clear()
-    matchers = [FrameMatcher(backend, config) for _ in cameras]
+    matchers = [FrameMatcher(backend, CONFIG) for _ in cameras]
     for number in range(3):
         for camera, (size, matcher) in enumerate(zip(cameras, matchers, strict=True)):
             backend.select_camera(camera)
@@ -443,14 +442,13 @@ def test_cameras_of_other_sizes_in_turn_are_each_as_if_alone(backend, monkeypatc
 
 @pytest.mark.parametrize('size', [ENGINE, (240, 320)], ids=str)
 def test_captures_no_graph_after_first_two_frames_whatever_exits(plans, gpu, monkeypatch, size):
-    backend = tensorrt.TensorRTBackend(EmulatedTensorRT(gpu), SPEC, EARLY_EXITS, plans, 'emulated')
+    backend = opened_on(gpu, plans)
     captures, capture = [], backend.cuda.capture
     monkeypatch.setattr(backend.cuda, 'capture', lambda work: (captures.append(1), capture(work))[1])
     images = [moved(photo('coffee', *size), number, 1 + 0.02 * number, (3 * number, -number))[0] for number in range(4)]
-    config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
     counts, layers = [], set()
-    for depth in (config.depth_confidence, 0.01, -1.0):
-        matcher = FrameMatcher(backend, dataclasses.replace(config, depth_confidence=depth))
+    for depth in (CONFIG.depth_confidence, 0.01, -1.0):
+        matcher = FrameMatcher(backend, dataclasses.replace(CONFIG, depth_confidence=depth))
         for number in range(8):
             found = matcher.process(images[number % 4], float(number))
             layers.add(found.layers if found else None)
@@ -466,8 +464,7 @@ def test_captures_no_graph_after_first_two_frames_whatever_exits(plans, gpu, mon
 @pytest.mark.parametrize('reference', ['previous', 'keyframe'])
 def test_frame_matcher_on_gpu_refines_and_propagates_as_on_the_host(backend, on_host, reference):
     """Also where placement is turned off and on again."""
-    config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints,
-                           reference=reference)
+    config = dataclasses.replace(CONFIG, reference=reference)
     matchers = [FrameMatcher(each, config) for each in (backend, on_host)]
     for number in range(7):
         image = moved(photo('coffee', 240, 320), number, 1 + 0.01 * number, (2 * number, -number))[0]
@@ -484,8 +481,7 @@ def test_frame_matcher_on_gpu_refines_and_propagates_as_on_the_host(backend, on_
 
 def test_the_frontend_finds_the_same_right_points_on_the_device(backend, on_host):
     """In the slots that one camera has: a reference, the current frame and its right image."""
-    config = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
-    matchers = [FrameMatcher(each, config) for each in (backend, on_host)]
+    matchers = [FrameMatcher(each, CONFIG) for each in (backend, on_host)]
     rig, wall = plain_rig(), photo('coffee', 240, 400)
     for number, x in enumerate(range(0, 12, 3)):
         mine, theirs = (matcher.process(wall[:, x:x + 320], 0.1 * number, RightImage(wall[:, x + 9:x + 329], rig))

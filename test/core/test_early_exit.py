@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 import pytest
 from onnxruntime import InferenceSession
-from support.networks import SMALL, extract, matcher_feed, moved, ours, photo, session
+from support.networks import SMALL, extract, features_of_two_views, matcher_feed, moved, ours, photo, session
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import MatcherConfig
@@ -24,9 +24,7 @@ EVERY_LAYER = EarlyExits(tuple(range(1, 7)))
 
 @pytest.fixture(scope='module')
 def features() -> list[HostFeatures]:
-    image = photo('coffee', SMALL.image_height, SMALL.image_width)
-    extractor = session(superpoint(SMALL, ours().extractor))
-    return [extract(extractor, image), extract(extractor, moved(image)[0])]
+    return features_of_two_views()
 
 
 @pytest.fixture(scope='module')

@@ -9,7 +9,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from support.networks import Remembered, ours
+from support.networks import Remembered, Wrapped, ours
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import EngineSpec
@@ -37,22 +37,22 @@ def reference() -> Remembered:
     return Remembered(network('fp32'))
 
 
-class Sabotaged:
+class Sabotaged(Wrapped):
     """The reference, with its results bent; those of the matcher at the exits after `exits` layers."""
 
     def __init__(self, reference, features=lambda given: given, matches=lambda given: given, exits=(0, 3, 4, 6)):
-        self.reference, self.features, self.matches, self.exits = reference, features, matches, exits
-        self.spec, self.early_exits, self.description = reference.spec, reference.early_exits, 'sabotaged'
+        super().__init__(reference)
+        self.features, self.matches, self.exits = features, matches, exits
 
     def extract(self, image):
-        return self.features(self.reference.extract(image))
+        return self.features(self.inner.extract(image))
 
     def match(self, reference, current, thresholds):
-        found = self.reference.match(reference, current, thresholds)
+        found = self.inner.match(reference, current, thresholds)
         return self.matches(found) if found.layers in self.exits else found
 
     def match_exits(self, reference, current, thresholds):
-        found = list(self.reference.match_exits(reference, current, thresholds))
+        found = list(self.inner.match_exits(reference, current, thresholds))
         return [self.matches(each) if each.layers in self.exits else each for each in found]
 
 
@@ -167,7 +167,7 @@ def test_descriptors_on_a_device_are_not_asked_for(reference, frames):
 
     class OnDevice(Sabotaged):
         def match_exits(self, first, second, thresholds):
-            return self.reference.match_exits(first.kept, second.kept, thresholds)
+            return self.inner.match_exits(first.kept, second.kept, thresholds)
 
     found = parity(OnDevice(reference, Device), reference, frames)
     assert math.isnan(found.descriptor_cosine)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.networks import photo
+from support.networks import Wrapped, photo
 from support.scored import scored
 
 from lightglue_trt_eval.options import variants
@@ -58,14 +58,12 @@ def frames() -> Iterator[Frame]:
         yield Frame(k * 10**8, k * 10**8, lambda u=u: scene[40:40 + HEIGHT, u:u + WIDTH], number=k)
 
 
-class CountingBackend:
+class CountingBackend(Wrapped):
     """A backend whose features are counted."""
 
     def __init__(self, inner: Any, features: Alive) -> None:
-        self.inner, self.features = inner, features
-        self.spec, self.early_exits, self.description = inner.spec, inner.early_exits, inner.description
-        self.score_calibration = inner.score_calibration
-        self.match, self.match_exits, self.close = inner.match, inner.match_exits, inner.close
+        super().__init__(inner)
+        self.features = features
 
     def extract(self, *given: Any) -> Any:
         return self.features.see(self.inner.extract(*given))

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from support.emulated_device import EmulatedGpu, EmulatedTensorRT
 from support.evaluated_streams import evaluated_beside_the_node
-from support.networks import Remembered, light, photo
+from support.networks import Remembered, Wrapped, light, photo
 from support.scored import scored
 from support.written_plans import written_plans
 
@@ -61,22 +61,19 @@ def opened_once(weights: str, max_keypoints: int) -> tuple[Opened, Remembered]:
     return opened, Remembered(opened.backend)
 
 
-class Answering:
+class Answering(Wrapped):
     """A backend that all tests share: what it was asked before, it answers again, with features that are new objects."""
 
-    def __init__(self, backend: Remembered) -> None:
-        self.backend, self.closed = backend, False
-        self.spec, self.early_exits, self.description = backend.spec, backend.early_exits, backend.description
-        self.score_calibration = backend.score_calibration
+    closed = False
 
     def extract(self, image: np.ndarray, mask: np.ndarray | None = None) -> HostFeatures:
         assert mask is None
         assert not self.closed
-        return replace(self.backend.extract(image))
+        return replace(self.inner.extract(image))
 
     def match(self, reference: HostFeatures, current: HostFeatures, thresholds: Thresholds) -> Matches:
         assert not self.closed
-        return self.backend.match(reference, current, thresholds)
+        return self.inner.match(reference, current, thresholds)
 
     def close(self) -> None:
         self.closed = True
@@ -93,16 +90,15 @@ def networks_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(methods, 'open_backend', answering)
 
 
-class Counting:
+class Counting(Wrapped):
     """A backend that counts what it is asked, and, with `feature_sets`, holds as few features of a camera as a GPU does.
 
     It has no exit before the first layer, whose tries would count.
     """
 
     def __init__(self, inner: Any, feature_sets: int = 0) -> None:
-        self.inner, self.asked = inner, Counter[str]()
-        self.spec, self.early_exits = inner.spec, EarlyExits(inner.early_exits.after_layers)
-        self.description, self.score_calibration = inner.description, inner.score_calibration
+        super().__init__(inner)
+        self.asked, self.early_exits = Counter[str](), EarlyExits(inner.early_exits.after_layers)
         self.camera, self.held = 0, dict[int, list[Any]]()
         if feature_sets:
             self.feature_sets = feature_sets
@@ -121,9 +117,6 @@ class Counting:
     def match(self, reference: Any, current: Any, thresholds: Thresholds) -> Matches:
         self.asked['match'] += 1
         return self.inner.match(reference, current, thresholds)
-
-    def close(self) -> None:
-        self.inner.close()
 
 
 @pytest.fixture(scope='module')

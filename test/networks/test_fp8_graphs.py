@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-import re
 from collections import Counter
 
 import ml_dtypes
@@ -18,7 +17,7 @@ import pytest
 import spox.opset.ai.onnx.v17 as op
 from onnx import TensorProto
 from spox import Tensor, argument, build
-from support.networks import SMALL, extract, matcher_feed, moved, ours, photo, session
+from support.networks import LAYERS, SMALL, features_of_two_views, matcher_feed, ours, session, shallow
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend, _session
 from lightglue_trt_ros.core.config import EngineSpec
@@ -32,12 +31,10 @@ from lightglue_trt_ros.networks.lightglue import lightglue, lightglue_stages
 from lightglue_trt_ros.networks.superpoint import superpoint
 from lightglue_trt_ros.networks.typed_onnx import Typed, read_stamp, stamp
 from lightglue_trt_ros.networks.weight_folding import Linear, fold, rebased
-from lightglue_trt_ros.networks.weights import Weights
 from lightglue_trt_ros.utils.errors import ConfigError, EngineError
 
 pytestmark = pytest.mark.float8
 
-LAYERS = 2
 LINEARS = frozenset(linear_members(LAYERS))
 FP8 = dataclasses.replace(SMALL, precision='fp8')
 ERF = np.vectorize(math.erf, otypes=[np.float32])
@@ -45,17 +42,7 @@ ERF = np.vectorize(math.erf, otypes=[np.float32])
 
 @pytest.fixture(scope='module')
 def features() -> list[HostFeatures]:
-    image = photo('coffee', SMALL.image_height, SMALL.image_width)
-    extractor = session(superpoint(SMALL, ours().extractor))
-    return [extract(extractor, image), extract(extractor, moved(image)[0])]
-
-
-def short() -> Weights:
-    """The first two layers."""
-    whole = ours().matcher
-    layer = re.compile(r'(transformers|log_assignment|token_confidence)\.[2-8]\.')
-    kept = {name: values for name, values in whole.tensors.items() if not layer.match(name)}
-    return dataclasses.replace(whole, tensors=kept)
+    return features_of_two_views()
 
 
 def turned(rng: np.random.Generator, size: int) -> np.ndarray:
@@ -68,14 +55,14 @@ def plain_calibration(layers: int = LAYERS) -> Calibration:
     """Random bases; no centres, no peaks, nothing in FP8."""
     rng = np.random.default_rng(0)
     values = np.stack([turned(rng, 64) for _ in range(layers * 2 * 4)]).reshape(layers, 2, 4, 64, 64)
-    provenance = {'weights_sha256': short().sha256, 'image_height': SMALL.image_height,
+    provenance = {'weights_sha256': shallow().sha256, 'image_height': SMALL.image_height,
                   'image_width': SMALL.image_width, 'max_keypoints': SMALL.max_keypoints}
     return Calibration(turned(rng, 256), values, {}, {}, frozenset(), provenance)
 
 
 def observed(calibration: Calibration | None, features) -> dict[str, np.ndarray]:
     """What the graph shows of one pair, by name of the rounded tensor; and its matches."""
-    run = session(lightglue(SMALL, short(), calibration=calibration, observe=True, log_assignment=True))
+    run = session(lightglue(SMALL, shallow(), calibration=calibration, observe=True, log_assignment=True))
     outputs = run.run(None, matcher_feed(*features))
     return {tensor.name.removeprefix('inputs.'): value for tensor, value in zip(run.get_outputs(), outputs, strict=True)}
 
@@ -88,7 +75,7 @@ def seen(features) -> dict[str, np.ndarray]:
 @pytest.fixture(scope='module')
 def calibration(features, seen) -> Calibration:
     """Of the one pair, all linears in FP8; in the first layer some inputs are compensated, and one has weights of its own."""
-    rng, update = np.random.default_rng(6), rebased(fold(short().tensors), plain_calibration()).blocks[0, 'cross'].update
+    rng, update = np.random.default_rng(6), rebased(fold(shallow().tensors), plain_calibration()).blocks[0, 'cross'].update
     compensated = {name: np.sort(rng.choice(seen[name].shape[-1], 48, False)).astype(np.int32) for name in LINEARS
                    if name.startswith('layers.0.')}
     centres = {name: seen[name].mean(axis=(0, 1)) for name in LINEARS}
@@ -100,7 +87,7 @@ def calibration(features, seen) -> Calibration:
 
 @pytest.fixture(scope='module')
 def graph(calibration) -> onnx.ModelProto:
-    return lightglue(FP8, short(), calibration=calibration)
+    return lightglue(FP8, shallow(), calibration=calibration)
 
 
 def f1(found: np.ndarray, exact: np.ndarray) -> float:
@@ -124,7 +111,7 @@ def test_bases_change_no_result(features, seen):
 
 
 def test_without_an_input_projection_the_basis_becomes_one():
-    tensors = short().tensors
+    tensors = shallow().tensors
     net, bases = fold({name: tensors[name] for name in tensors if 'input_proj' not in name}), plain_calibration()
     assert net.project is None
     np.testing.assert_array_equal(rebased(net, bases).project.weight, bases.residual_basis)
@@ -140,7 +127,7 @@ def test_observing_shows_all_that_could_be_rounded_and_rounds_nothing(features, 
     for name, centre in calibration.centres.items():
         np.testing.assert_allclose(centred[name], seen[name] - centre, atol=2e-3 * calibration.peaks[name])
     np.testing.assert_allclose(centred['scores'], seen['scores'], atol=1e-4)
-    model = lightglue(SMALL, short(), calibration=calibration, observe=True)
+    model = lightglue(SMALL, shallow(), calibration=calibration, observe=True)
     assert not any(node.op_type == 'QuantizeLinear' for node in model.graph.node)
 
 
@@ -181,7 +168,7 @@ def test_weights_are_stored_in_a_quarter():
 
 
 def test_stored_weights_are_the_nearest_e4m3_numbers(graph):
-    exact = rebased(fold(short().tensors), plain_calibration()).blocks[1, 'cross'].update.weight
+    exact = rebased(fold(shallow().tensors), plain_calibration()).blocks[1, 'cross'].update.weight
     stored = {tensor.name: tensor for tensor in graph.graph.initializer}
     constants = {node.output[0]: onnx.numpy_helper.to_array(node.attribute[0].t) for node in graph.graph.node
                  if node.op_type == 'Constant' and node.attribute[0].t.data_type == TensorProto.FLOAT16}
@@ -260,11 +247,11 @@ def test_an_emulated_layer_equals_one_written_with_numpy(features, calibration):
     Where one of a key falls the other way, by the last bit of a product, all points hear of it, and more follow: the means differ
     from run to run. A layer without the compensation of its inputs is beyond both bounds.
     """
-    emulation = lightglue_stages(SMALL, short(), EarlyExits((1, 2)), calibration=calibration)['matcher-1']
+    emulation = lightglue_stages(SMALL, shallow(), EarlyExits((1, 2)), calibration=calibration)['matcher-1']
     run, feed = _session(emulation, 2), matcher_feed(*features)
     found = dict(zip([tensor.name for tensor in run.get_outputs()],
                      run.run(None, {tensor.name: feed[tensor.name] for tensor in run.get_inputs()}), strict=True))
-    net = rebased(fold(short().tensors), calibration)
+    net = rebased(fold(shallow().tensors), calibration)
     start = np.stack([f.descriptors for f in features]) @ net.project.weight.T + net.project.bias
     rotation = found['cosines'], found['sines']
     expected, unrounded = (numpy_layer(net, calibration, start, rotation, rounding) for rounding in (True, False))
@@ -321,17 +308,17 @@ def test_models_say_what_they_are(calibration, graph, tmp_path):
     told = read_stamp(graph)
     assert (told['precision'], told['calibration_sha256']) == ('fp8', digested)
     assert Calibration.of_content(calibration.content()).sha256 == digested != plain_calibration().sha256
-    emulation = lightglue(SMALL, short(), calibration=calibration)
+    emulation = lightglue(SMALL, shallow(), calibration=calibration)
     assert (read_stamp(emulation)['precision'], read_stamp(emulation)['calibration_sha256']) == ('fp32', digested)
     for precision in ('fp32', 'fp16'):
         with pytest.raises(EngineError, match='that is not'):
             read_types(emulation.SerializeToString()).require(precision)
-    assert 'calibration_sha256' not in read_stamp(lightglue(SMALL, short()))
+    assert 'calibration_sha256' not in read_stamp(lightglue(SMALL, shallow()))
 
 
 def test_stages_without_anything_in_fp8_are_called_fp16(calibration):
     first = dataclasses.replace(calibration, fp8=frozenset(name for name in LINEARS if name.startswith('layers.0.')))
-    stages = lightglue_stages(FP8, short(), EarlyExits((1, 2)), calibration=first)
+    stages = lightglue_stages(FP8, shallow(), EarlyExits((1, 2)), calibration=first)
     assert {name: read_stamp(model)['precision'] for name, model in stages.items()} == {
         'matcher-1': 'fp8', 'matcher-2': 'fp16', 'assignment-1': 'fp16'}
     for model in stages.values():
@@ -340,7 +327,7 @@ def test_stages_without_anything_in_fp8_are_called_fp16(calibration):
 
 
 def test_the_backend_emulates_in_stages_what_it_emulates_whole(features, calibration):
-    pair = dataclasses.replace(ours(), matcher=short())
+    pair = dataclasses.replace(ours(), matcher=shallow())
     plain = OnnxRuntimeBackend(SMALL, pair, threads=2, early_exits=EarlyExits((1, 2)))
     emulated = OnnxRuntimeBackend(SMALL, pair, threads=2, early_exits=EarlyExits((1, 2)), calibration=calibration)
     assert 'fp8, ' in emulated.description
@@ -352,7 +339,7 @@ def test_the_backend_emulates_in_stages_what_it_emulates_whole(features, calibra
         assert exact.layers == rounded.layers == layers
         assert f1(rounded.indices, exact.indices) > 0.9
         assert np.any(rounded.scores != exact.scores)
-    whole = _session(lightglue(SMALL, short(), calibration=calibration), 2).run(None, matcher_feed(*features, match=0.01))[0]
+    whole = _session(lightglue(SMALL, shallow(), calibration=calibration), 2).run(None, matcher_feed(*features, match=0.01))[0]
     found = emulated.match(features[0], features[1], Thresholds(match=0.01, depth_confidence=ALL_LAYERS))
     assert f1(found.indices, whole) > 0.98
 
@@ -374,7 +361,7 @@ def changed(calibration: Calibration, **provenance) -> Calibration:
 ])
 def test_what_does_not_fit_is_refused(calibration, spec, change, message):
     with pytest.raises(ConfigError, match=message):
-        lightglue(spec, short(), calibration=change(calibration))
+        lightglue(spec, shallow(), calibration=change(calibration))
 
 
 def test_the_extractor_has_no_fp8():

@@ -1,12 +1,12 @@
 """Both graphs against transformers' SuperPoint and LightGlue, an independent implementation, with the same weights."""
 
 import dataclasses
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib.util import find_spec
 
 import numpy as np
 import pytest
-from support.networks import SMALL, extract, matcher_feed, moved, ours, photo, session
+from support.networks import SMALL, extract, features_of_two_views, matcher_feed, ours, photo, session
 from support.random_pairs import random_pair
 
 from lightglue_trt_ros.core.config import EngineSpec
@@ -67,13 +67,6 @@ def _random_weights(seed: int) -> Weights:
     return dataclasses.replace(ours().matcher, tensors=tensors)
 
 
-@cache
-def _features() -> list[HostFeatures]:
-    image = photo('coffee', SMALL.image_height, SMALL.image_width)
-    extractor = session(superpoint(SMALL, ours().extractor))
-    return [extract(extractor, image), extract(extractor, moved(image)[0])]
-
-
 def _both(name: str, features: list[HostFeatures], threshold: float, dtype: type = np.float32):
     """Log assignments (K, K) of transformers, computed in `dtype`, and of our FP32 graph with its matches and scores."""
     from support import reference
@@ -89,7 +82,7 @@ def _both(name: str, features: list[HostFeatures], threshold: float, dtype: type
 
 @pytest.mark.parametrize(('masked', 'narrow'), [(0, False), (60, False), (60, True)])
 def test_lightglue_log_assignment_with_random_weights(masked, narrow):
-    features = _features()
+    features = features_of_two_views()
     threshold = float(features[0].scores[-masked]) if masked else 0.0
     expected, assignment, _, _, valid = _both('narrow' if narrow else 'random', features, threshold)
     alive = np.ix_(valid[0], valid[1])
@@ -99,7 +92,7 @@ def test_lightglue_log_assignment_with_random_weights(masked, narrow):
 
 @pytest.mark.parametrize('masked', [0, 60])
 def test_lightglue_matches_with_trained_weights(masked):
-    features = _features()
+    features = features_of_two_views()
     threshold = float(features[0].scores[-masked]) if masked else 0.0
     expected, _, matches, scores, valid = _both('trained', features, threshold)
     expected = np.where(valid[0][:, None] & valid[1][None], expected, -np.inf)
@@ -112,7 +105,7 @@ def test_lightglue_matches_with_trained_weights(masked):
 
 def test_log_assignment_of_trained_lightglue_is_as_exact_as_fp32():
     """Trained logits reach hundreds, where FP32 itself is off by 1e-2: so both are held against float64."""
-    features = _features()
+    features = features_of_two_views()
     exact, found, *_ = _both('trained', features, 0.0, np.float64)
     theirs, *_ = _both('trained', features, 0.0, np.float32)
     noise = np.abs(theirs - exact)

@@ -18,6 +18,7 @@ from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import EngineSpec
 from lightglue_trt_ros.core.types import HostFeatures, Matches, Thresholds
 from lightglue_trt_ros.networks.models import Model, load_model
+from lightglue_trt_ros.networks.superpoint import superpoint
 from lightglue_trt_ros.networks.typed_onnx import IR, OPSET
 from lightglue_trt_ros.networks.weights import Weights
 from lightglue_trt_ros.utils.errors import WeightsError
@@ -85,13 +86,22 @@ def matcher_feed(reference: HostFeatures, current: HostFeatures, match: float = 
     return feed | {'match_threshold': np.array(match, np.float32), 'detection_threshold': np.array(detection, np.float32)}
 
 
-class Remembered:
+class Wrapped:
+    """A backend that is another one, but for what a class made of this one changes."""
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+
+class Remembered(Wrapped):
     """A backend that does not run again on what it has seen."""
 
     def __init__(self, backend: OnnxRuntimeBackend) -> None:
-        self.backend, self.known = backend, dict[Any, Any]()
-        self.spec, self.early_exits, self.description = backend.spec, backend.early_exits, backend.description
-        self.score_calibration = backend.score_calibration
+        super().__init__(backend)
+        self.known = dict[Any, Any]()
 
     def extract(self, image: np.ndarray) -> HostFeatures:
         features: HostFeatures = self._once('extract', [image], image)
@@ -107,7 +117,7 @@ class Remembered:
     def _once(self, name: str, seen: list[np.ndarray], *given: Any) -> Any:
         key = name, repr(given[2:]), hashlib.sha256(b''.join(array.tobytes() for array in seen)).digest()
         if key not in self.known:
-            found = getattr(self.backend, name)(*given)
+            found = getattr(self.inner, name)(*given)
             self.known[key] = list(found) if name == 'match_exits' else found  # of that a generator
         return self.known[key]
 
@@ -117,6 +127,14 @@ def arrays(features: HostFeatures) -> tuple[np.ndarray, ...]:
 
 
 SMALL = EngineSpec(240, 328, 256)
+
+
+@cache
+def features_of_two_views() -> list[HostFeatures]:
+    """Of a photograph, and of the same when the camera has moved; of the size SMALL."""
+    image = photo('coffee', SMALL.image_height, SMALL.image_width)
+    extractor = session(superpoint(SMALL, ours().extractor))
+    return [extract(extractor, image), extract(extractor, moved(image)[0])]
 
 
 LAYERS = 2

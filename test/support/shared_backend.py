@@ -10,7 +10,7 @@ from support.networks import Remembered, light
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
-from lightglue_trt_ros.core.types import Features, HostFeatures
+from lightglue_trt_ros.core.types import HostFeatures
 from lightglue_trt_ros.engines.selection import Opened
 
 
@@ -19,7 +19,7 @@ class SharedBackend(Remembered):
 
     def __init__(self, spec: EngineSpec) -> None:
         shared = _remembered(spec)
-        super().__init__(shared.backend)
+        super().__init__(shared.inner)
         self.known = shared.known
         self.extracted: list[int] = []
 
@@ -27,9 +27,6 @@ class SharedBackend(Remembered):
         assert mask is None, 'results are remembered by the image alone'
         self.extracted.append(int(image.sum()))
         return super().extract(image)
-
-    def keep(self, features: Features) -> HostFeatures:
-        return self.backend.keep(features)
 
     def select_camera(self, camera: int) -> None:
         """Nothing is kept between frames."""
