@@ -12,20 +12,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from benchmarks.real_images import find_sequences
-from benchmarks.recorded_pairs import AS_RECORDED, add_kind_options
+from benchmarks.recorded_pairs import AS_RECORDED, add_kind_options, open_recorded
 from lightglue_trt_eval.images.degradation import degraded_frames
-from lightglue_trt_eval.options import EvaluationOptions
 from lightglue_trt_eval.predict.frames import Frames, ShownFrame
 from lightglue_trt_eval.predict.methods import NEVER_S, correspondences
-from lightglue_trt_eval.predict.recorded_scene import open_scene, usable_frames
+from lightglue_trt_eval.predict.recorded_scene import usable_frames
 from lightglue_trt_eval.predict.shared_networks import SharedNetworks
 from lightglue_trt_eval.score.pair_score import score_points
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth_zero import DepthZero, Evidence, Limits
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
-from lightglue_trt_ros.core.geometry import fitting_size
 from lightglue_trt_ros.core.images import gray_of
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.odometry.two_view import pose_auc
 from lightglue_trt_ros.utils.commands import log
@@ -145,10 +142,7 @@ def with_limits(recordings: Collection[Sequence[Tried]], limits: Limits) -> dict
 
 def _tried(path: Path, image_topic: str | None, config: MatcherConfig, stride: int, kind: str, count: int) -> Iterator[Tried]:
     """The pairs whose true pose is known."""
-    recording = open_recording(path, image_topic)
-    scene, facts = open_scene(recording, EvaluationOptions(image_topic=image_topic), log.info)
-    height, width = fitting_size((facts['height'], facts['width']), config.image_height * config.image_width)
-    config = dataclasses.replace(config, image_height=height, image_width=width, max_gap_s=NEVER_S)
+    recording, scene, config = open_recorded(path, image_topic, dataclasses.replace(config, max_gap_s=NEVER_S))
     frames = Frames(lambda: degraded_frames(usable_frames(recording, scene.timeline.numbers), [kind]), gray_of, scene)
     with closing(SharedNetworks(open_backend(config).backend, [config])) as networks:
         if not networks.early_exits.at_zero:

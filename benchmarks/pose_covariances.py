@@ -14,11 +14,12 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.recorded_pairs import sized
 from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage, depth_pixels
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
-from lightglue_trt_ros.core.geometry import contiguous, fitting_size
+from lightglue_trt_ros.core.geometry import contiguous, size_of
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.stereo import RightImage
 from lightglue_trt_ros.core.types import Float64, FrameMatches
@@ -71,9 +72,7 @@ def measure_recording(folder: Path, config: MatcherConfig) -> Iterator[PoseCalib
     camera, truth = recording.intrinsics, load_ground_truth(recording)
     if camera is None or truth is None:
         raise BagError(f'{folder} has no calibration or no ground truth: add calib.yaml and groundtruth.txt')
-    size = gray_of(next(recording.frames()).load()).shape
-    height, width = fitting_size((size[0], size[1]), config.image_height * config.image_width)
-    matches = list(matched(recording, camera, dataclasses.replace(config, image_height=height, image_width=width)))
+    matches = list(matched(recording, camera, sized(config, size_of(gray_of(next(recording.frames()).load())))))
     stamps = [round(each.stamp * 1e9) for each in matches]
     poses = poses_at(truth, [round(matches[0].reference_stamp * 1e9), *stamps], APART_S)
     rig = stereo_recording(recording).rig if recording.right is not None else None

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 from collections.abc import Collection
+from pathlib import Path
 
 import numpy as np
 
 from lightglue_trt_eval.images.degradation import DEGRADATIONS
+from lightglue_trt_eval.options import EvaluationOptions
 from lightglue_trt_eval.predict.frames import DepthImages, Frames
-from lightglue_trt_eval.predict.recorded_scene import usable_frames
+from lightglue_trt_eval.predict.recorded_scene import open_scene, usable_frames
 from lightglue_trt_eval.predict.scene import Scene, Timeline
+from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage
+from lightglue_trt_ros.core.geometry import Size, fitting_size
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import UInt8
+from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.sequence import Recording
 from lightglue_trt_ros.utils.arguments import number, numbers, some_of
+from lightglue_trt_ros.utils.commands import log
 
 AS_RECORDED = 'none'  # of the kinds of degradation
 
@@ -39,6 +46,19 @@ def add_pair_options(parser: argparse.ArgumentParser) -> None:
     """Which frames, and how many pairs of them."""
     add_stride_options(parser)
     parser.add_argument('--pairs', type=number(int, 1), default=40, help='of each recording and stride, default: %(default)s')
+
+
+def sized(config: MatcherConfig, image: Size) -> MatcherConfig:
+    """The configuration at the aspect ratio of the images (height, width) and its own area."""
+    height, width = fitting_size(image, config.image_height * config.image_width)
+    return dataclasses.replace(config, image_height=height, image_width=width)
+
+
+def open_recorded(path: Path, image_topic: str | None, config: MatcherConfig) -> tuple[Recording, Scene, MatcherConfig]:
+    """A recording, what is known about it, and the configuration `sized` for its images. Raises BagError."""
+    recording = open_recording(path, image_topic)
+    scene, facts = open_scene(recording, EvaluationOptions(image_topic=image_topic), log.info)
+    return recording, scene, sized(config, (facts['height'], facts['width']))
 
 
 def sample_pairs(timeline: Timeline, stride: int, count: int) -> list[tuple[int, int]]:

@@ -13,20 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from benchmarks.real_images import find_sequences
-from benchmarks.recorded_pairs import add_pair_options, load_images, sample_pairs
-from lightglue_trt_eval.options import EvaluationOptions
+from benchmarks.recorded_pairs import add_pair_options, load_images, open_recorded, sample_pairs
 from lightglue_trt_eval.predict.methods import correspondences
-from lightglue_trt_eval.predict.recorded_scene import open_scene
 from lightglue_trt_eval.predict.scene import Scene
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage, locate
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
-from lightglue_trt_ros.core.geometry import fitting_size
 from lightglue_trt_ros.core.types import Float32, Float64, FrameMatches
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.odometry import two_view
-from lightglue_trt_ros.utils.commands import log
 from lightglue_trt_ros.utils.console import print_table, progress
 from lightglue_trt_ros.utils.errors import BagError
 
@@ -64,10 +59,7 @@ def measure(args: argparse.Namespace, config: MatcherConfig) -> dict[str, Any]:
 
 
 def _measure(path: Path, args: argparse.Namespace, config: MatcherConfig) -> list[dict[str, Any]]:
-    recording = open_recording(path, args.image_topic)
-    scene, facts = open_scene(recording, EvaluationOptions(image_topic=args.image_topic), log.info)
-    height, width = fitting_size((facts['height'], facts['width']), config.image_height * config.image_width)
-    config = dataclasses.replace(config, image_height=height, image_width=width, carry_frames=0)
+    recording, scene, config = open_recorded(path, args.image_topic, dataclasses.replace(config, carry_frames=0))
     by_stride, rows = {stride: sample_pairs(scene.timeline, stride, args.pairs) for stride in args.strides}, []
     wanted = {row for pairs in by_stride.values() for pair in pairs for row in pair}
     images = load_images(recording, scene, wanted, depth=not args.lines)

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.recorded_pairs import sized
 from lightglue_trt_eval.baselines import KltMatcher, SiftMatcher, follow_points
 from lightglue_trt_eval.score.trajectory import align_sim3, kitti_drift, known_poses
 from lightglue_trt_ros.core.cameras import StereoRig
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
-from lightglue_trt_ros.core.geometry import fitting_size
+from lightglue_trt_ros.core.geometry import size_of
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.stereo import RightImage
 from lightglue_trt_ros.core.types import Float32, Float64, FrameMatches, UInt8
@@ -94,15 +95,13 @@ def measure_drift(folder: Path, config: MatcherConfig) -> Iterator[TrackDrift]:
     recording = open_recording(folder)
     camera, truth = recording.intrinsics, load_ground_truth(recording)
     rig = stereo_recording(recording).rig
-    shape = next(stereo_pairs(folder)).left.shape
+    size = size_of(next(stereo_pairs(folder)).left)
     if camera is None or truth is None or len(truth) != len(recording) or not known_poses(truth.poses).all():
         raise BagError(f'{folder} has no calib.yaml, or frames without ground truth')
-    check_size(camera, *shape)
-    height, width = fitting_size((shape[0], shape[1]), config.image_height * config.image_width)
-    sized = dataclasses.replace(config, image_height=height, image_width=width)
+    check_size(camera, *size)
     kinds: dict[str, Callable[[Iterator[StereoPair]], Iterator[FrameMatches]]] = {
-        'ours': partial(our_tracks, config=sized, rig=rig), 'SIFT': partial(sift_tracks, features=config.max_keypoints),
-        'KLT': partial(klt_tracks, features=config.max_keypoints)}
+        'ours': partial(our_tracks, config=sized(config, size), rig=rig),
+        'SIFT': partial(sift_tracks, features=config.max_keypoints), 'KLT': partial(klt_tracks, features=config.max_keypoints)}
     ours: Float64 | None = None
     for name, tracks in kinds.items():
         drift, poses = drift_of_tracks(folder.name, name, list(tracks(stereo_pairs(folder))), rig, truth.poses)

@@ -14,10 +14,8 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.recorded_pairs import load_images, sample_pairs
-from lightglue_trt_eval.options import EvaluationOptions
+from benchmarks.recorded_pairs import load_images, open_recorded, sample_pairs
 from lightglue_trt_eval.predict.methods import correspondences
-from lightglue_trt_eval.predict.recorded_scene import open_scene
 from lightglue_trt_eval.predict.scene import Scene
 from lightglue_trt_eval.score.metrics import PairResult
 from lightglue_trt_eval.score.pair_score import agreement_of_rows, score_points
@@ -26,13 +24,11 @@ from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.depth import DepthImage, locate
 from lightglue_trt_ros.core.early_exit import ALL_LAYERS, EarlyExits, confidence_threshold
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
-from lightglue_trt_ros.core.geometry import Size, fitting_size, resize_gray, size_of, to_original
+from lightglue_trt_ros.core.geometry import Size, resize_gray, size_of, to_original
 from lightglue_trt_ros.core.types import Features, Float32, HostFeatures, Int32, Matches, Thresholds, UInt8
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.networks.models import load_model
 from lightglue_trt_ros.networks.weight_folding import Linear, fold
 from lightglue_trt_ros.odometry.two_view import relative_pose
-from lightglue_trt_ros.utils.commands import log
 from lightglue_trt_ros.utils.console import progress
 from lightglue_trt_ros.utils.errors import BagError
 
@@ -106,10 +102,7 @@ class LayerBackend(OnnxRuntimeBackend):
 def observe(path: Path, config: MatcherConfig, strides: Sequence[int], count: int,
             image_topic: str | None = None) -> Iterator[tuple[int, list[PairLayers]]]:
     """At most `count` pairs by stride, at the images' aspect ratio and the area of the configuration. Raises BagError."""
-    recording = open_recording(path, image_topic)
-    scene, facts = open_scene(recording, EvaluationOptions(image_topic=image_topic), log.info)
-    height, width = fitting_size((facts['height'], facts['width']), config.image_height * config.image_width)
-    config = dataclasses.replace(config, image_height=height, image_width=width)
+    recording, scene, config = open_recorded(path, image_topic, config)
     with closing(LayerBackend(config)) as backend:
         for stride in strides:
             pairs = sample_pairs(scene.timeline, stride, count)
