@@ -112,7 +112,7 @@ class FleetRun:
                 done[each.url] = self._row(each, sha256, facts)
 
     def _submit(self, function: Callable[..., Any], listed: RecordingRef, *more: Any) -> Any:
-        return self._client.submit(function, listed, *more, key=f'{function.__name__}-{self._name}-{listed.url}')
+        return self._client.submit(answer, function, listed, *more, key=f'{function.__name__}-{self._name}-{listed.url}')
 
     def _results(self, title: str, futures: dict[Any, Item],
                  size: Callable[[Item], int]) -> Generator[tuple[Item, Any, BaseException | None], None, None]:
@@ -139,6 +139,8 @@ class FleetRun:
                         raise ConnectionError
                     error = future.exception()
                     result = None if error is not None else future.result()
+                    if isinstance(result, Exception):
+                        result, error = None, result
                     item = futures.pop(future)
                     future.release()
                     yield item, result, error
@@ -180,6 +182,14 @@ def _why(error: BaseException) -> str:
     if type(error).__name__ == 'KilledWorker':
         return 'every worker that evaluated it died: its memory was probably exhausted, or somebody ends workers'
     return ' '.join(in_words(error).splitlines())
+
+
+def answer(function: Callable[..., Any], listed: RecordingRef, *more: Any) -> Any:
+    """What the function returns of a recording, or the error that it raises for that: Dask would log a traceback of it."""
+    try:
+        return function(listed, *more)
+    except (LightglueTrtError, OSError) as error:
+        return error
 
 
 def evaluate(listed: RecordingRef, plan: EvaluationPlan, threads: int, fleet: str, sha256: str) -> tuple[dict[str, bytes], float]:

@@ -164,6 +164,14 @@ def test_a_full_disk_leaves_no_half_report_and_keeps_what_was_evaluated(run: Run
     assert all(path.is_file() for path in together)
 
 
+def test_what_cannot_be_evaluated_is_a_row_and_no_traceback(runs: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert main([*SMALL, str(runs / 'torn'), '--out', str(tmp_path)]) == 1
+    captured = capfd.readouterr()
+    assert 'has 1 stamps and 9 images: they must be as many' in captured.out.replace('\n', ' ')
+    assert 'Traceback' not in captured.err
+    assert 'distributed' not in captured.err
+
+
 def test_a_mask_is_of_every_recording(run: Run, runs: Path, tmp_path: Path) -> None:
     allowed = np.zeros((96, 128), np.uint8)
     allowed[:, 64:] = 255
