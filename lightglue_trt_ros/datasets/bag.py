@@ -33,7 +33,7 @@ from .bag_readers import unpacked
 from .bag_storage import Storage, deserialize
 from .bag_topics import ImageTopics, load_image, stamped
 from .folder_recordings import SUFFIXES as IMAGE_SUFFIXES
-from .folder_recordings import is_hidden, natural
+from .folder_recordings import files_in, is_hidden, natural
 from .image_folders import has_layout, open_folder
 from .sequence import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE, IMAGE_TOPIC, Frame, Recording, Topic, holds_depth, readable_frames
 
@@ -529,7 +529,9 @@ def _advice(path: Path, names: list[str]) -> str:
         depth = ', those of depth into depth/' * any('depth' in name.lower() for name in names)
         return f'. Move the images into images/{depth}, and {STAMPS_ADVICE}'
     if inner := list(filter(_holds_images, _inner_folders(path))):
-        return f'. It has images in {_listing(path, inner)}: copy one of these as images/ into a new folder, and {STAMPS_ADVICE}'
+        depth = ', its images of depth as depth/' * any('depth' in file.name.lower() for file in files_in(inner[0]))
+        return (f'. It has images in {_listing(path, inner)}: copy one of these as images/ into a new folder{depth}, and '
+                f'{STAMPS_ADVICE}')
     return ''
 
 

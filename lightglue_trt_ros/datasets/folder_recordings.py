@@ -21,6 +21,7 @@ from .poses import Trajectory
 from .sequence import DEPTH_TOPIC, IMAGE, RIGHT_TOPIC, Frame, ImageRecord, Recording, Topic, read_depth, read_image, read_samples
 
 SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.webp')
+_DEPTH = re.compile(r'(?<![a-z])depth(?![a-z])', re.IGNORECASE)  # in the name of a file
 _STAMP = re.compile(r'([0-9]+|.*[0-9]{9,})(\.[0-9]+\.\w+)')  # a file named by its stamp in seconds, also behind a word
 
 
@@ -161,6 +162,9 @@ def images_in(folder: Path, stamps: str) -> list[Path]:
         others = f'{len(names)} other file{"s" * (len(names) != 1)}' + (f', as {names[0]}' if names else '')
         raise BagError(f'{folder} holds no image ({others}): an image folder has {folder.name}/*.png '
                        f'(or {", ".join(SUFFIXES[1:])}) and {stamps}')
+    if 0 < len(of_depth := [file for file in files if _DEPTH.search(file.stem)]) < len(files):
+        raise BagError(f'{folder} holds {len(files)} images, {len(of_depth)} of them depth by their names, as {of_depth[0].name}: '
+                       f'move those into depth/ next to {folder.name}/')
     return files
 
 

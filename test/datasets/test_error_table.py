@@ -242,6 +242,8 @@ BAGS: dict[str, tuple[Callable[[Path], Any], str]] = {
                            r'a.mcap is a pointer of Git LFS, without the data: run git lfs install and git lfs pull in its rep'),
     'list that is a pointer': (lambda at: open_recording(folder(at / 'f', 2, LFS)),
                                r'cannot read .*/timestamps.txt: it is a pointer of Git LFS, without the data'),
+    'depth among images': (lambda at: open_recording(png(folder(at / 'f') / 'images' / '0.depth.png').parents[1]),
+                           r'/images holds 3 images, 1 of them depth by their names, as 0.depth.png: move those into depth/ next'),
     'picture that is a pointer': (lambda at: frames(file(folder(at / 'f') / 'images' / '0.png', LFS).parents[1]),
                                   r'/0.png is a pointer of Git LFS, without the data'),
     'depth that is a pointer': (lambda at: depth_frames(at, LFS.encode()), r'd.png is a pointer of Git LFS, without the data'),

@@ -294,6 +294,10 @@ def test_image_folder_with_a_metadata_file_of_its_own_is_no_bag(tmp_path: Path) 
     ([f'desk/images/{START_NS}.png', 'docs/images/a.png'], '.', r'It has a recording in desk: name one, as \S+/desk$'),
     ([f'a/mav0/cam0/data/{START_NS}.png', 'a/mav0/imu0/data.csv'], '.', r'a recording in a: name one, as \S+/a$'),
     (['a/sensors/records/left/0.png'], 'a', r'It has images in sensors/records/left: copy one of these as images/'),
+    (['a/seq-01/frame-0.color.png', 'a/seq-01/frame-0.depth.png'], 'a',
+     r'images in seq-01: copy one of these as images/ into a new folder, its images of depth as depth/, and write'),
+    (['images/frame-0.color.png', 'images/frame-0.depth.png'], '.',
+     r'images holds 2 images, 1 of them depth by their names, as frame-0.depth.png: move those into depth/ next to images/'),
     (['images/left/0.png', 'images/right/0.png'], 'images/left', 'Move the images into images/, and write'),
     (['flight/color_0.png', 'flight/depth_0.png'], 'flight', 'images into images/, those of depth into depth/, and write'),
     (['pose/0.txt'], '.', 'it holds pose$')])
