@@ -46,6 +46,7 @@ STAMPS_ADVICE = ('write the stamp of each, in seconds and in the order of names,
 PACKETS = ('/Packet', '/FFMPEGPacket', '/CompressedVideo')  # types of videos
 _NO_DEPTH = re.compile(r'disparity|label|segment|confidence', re.IGNORECASE)  # names of topics whose 16 bits are others
 LISTED = 12  # topics in a message: a robot has hundreds
+OF_VIDEO = 10  # images beside a video, which may be its frames: fewer are no recording
 LEVELS, FOLDERS = 3, 500  # below a folder that is no recording, in which one is looked for
 STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
 SKEW_NS = 5_000_000  # between the stamps of a stereo pair
@@ -523,9 +524,10 @@ def _advice(path: Path, names: list[str]) -> str:
         recordings = [each for each in recordings if each.parent not in recordings]
         return f'. It has a recording in {_listing(path, recordings)}: name one, as {recordings[0]}'
     videos = [name for name in names if name.lower().endswith(VIDEOS)]
-    if videos:
+    images = sum(name.lower().endswith(IMAGE_SUFFIXES) for name in names)
+    if videos and images < OF_VIDEO:
         return f'. Of a video {VIDEO_ADVICE.format(file=path / videos[0])}'
-    if any(name.lower().endswith(IMAGE_SUFFIXES) for name in names):
+    if images:
         depth = ', those of depth into depth/' * any('depth' in name.lower() for name in names)
         return f'. Move the images into images/{depth}, and {STAMPS_ADVICE}'
     if inner := list(filter(_holds_images, _inner_folders(path))):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from .poses import Trajectory
 from .sequence import DEPTH_TOPIC, IMAGE, RIGHT_TOPIC, Frame, ImageRecord, Recording, Topic, read_depth, read_image, read_samples
 
 SUFFIXES = ('.png', '.jpg', '.jpeg', '.bmp', '.pgm', '.ppm', '.tif', '.tiff', '.webp')
+KINDS = 4  # of names of images in one folder: more are names without an order
 _DEPTH = re.compile(r'(?<![a-z])depth(?![a-z])', re.IGNORECASE)  # in the name of a file
 _STAMP = re.compile(r'([0-9]+|.*[0-9]{9,})(\.[0-9]+\.\w+)')  # a file named by its stamp in seconds, also behind a word
 
@@ -54,6 +56,14 @@ class FolderRecording(Recording):
 
     def note_names(self) -> None:
         self.notes = (f'the stamps of the images are the numbers in their names, as {self.files[0].name}',)
+
+    def note_kinds(self) -> None:
+        """Note names that differ by more than numbers, as those of two cameras do."""
+        kinds = Counter(re.sub('[0-9]+', '#', file.name) for file in self.files)
+        if 1 < len(kinds) <= KINDS and min(kinds.values()) > 1:
+            listing = ', '.join(f'{count} as {kind}' for kind, count in kinds.items())
+            self.notes += (f'{self.files[0].parent} has images of {len(kinds)} kinds of names, {listing}: leave those of one '
+                           'camera, if they are of several',)
 
     def _load(self, file: Path) -> ImageRecord:
         return ImageRecord.from_samples(read_samples(file))

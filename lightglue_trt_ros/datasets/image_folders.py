@@ -52,6 +52,7 @@ class ImagesFolder(FolderRecording):
         super().__init__(path, image_topic, files, named or read_stamps_of(stamps, files))
         if named:
             self.note_names()
+        self.note_kinds()
 
     @cached_property
     def right(self) -> FolderRecording | None:

@@ -265,6 +265,16 @@ def test_of_two_stamps_in_each_name_the_first_that_ascends_counts(tmp_path: Path
     assert [frame.stamp_ns for frame in open_recording(tmp_path).frames()] == [time * 10**6 for time in taken]
 
 
+@pytest.mark.parametrize(('names', 'noted'), [
+    (['left-000', 'left-001', 'right-000', 'right-001'], '2 kinds of names, 2 as left-#.png, 2 as right-#.png: leave those of one'),
+    (['IMG_1', 'IMG_2', 'IMG_3 (copy)'], ''), (['a1f', 'b2c', 'c3d', 'd4e', 'e5a', 'f6b'], ''), (['frame9', 'frame10'], '')])
+def test_names_of_two_cameras_in_one_folder_are_noted(tmp_path: Path, names: list[str], noted: str) -> None:
+    write_images(tmp_path / 'images', [f'{name}.png' for name in names])
+    (tmp_path / 'timestamps.txt').write_text(''.join(f'{number}\n' for number in range(len(names))))
+    notes = open_recording(tmp_path).notes
+    assert noted in notes[0] if noted else not notes
+
+
 @pytest.mark.parametrize('names', [
     ['0000000001', '0000000002'], ['20230615143022', '20230615143023'], ['IMG_20230615_143022', 'IMG_20230615_143023'],
     ['1403636579', 'a'], ['a_1403636579', 'b_1403636579'], ['9403636579', '9403636580'], ['1403636579', '1403636579763'],
@@ -294,6 +304,7 @@ def test_image_folder_with_a_metadata_file_of_its_own_is_no_bag(tmp_path: Path) 
     ([f'desk/images/{START_NS}.png', 'docs/images/a.png'], '.', r'It has a recording in desk: name one, as \S+/desk$'),
     ([f'a/mav0/cam0/data/{START_NS}.png', 'a/mav0/imu0/data.csv'], '.', r'a recording in a: name one, as \S+/a$'),
     (['a/sensors/records/left/0.png'], 'a', r'It has images in sensors/records/left: copy one of these as images/'),
+    (['flight/all.mp4', *(f'flight/frame_{number}.png' for number in range(20))], 'flight', 'Move the images into images/, and'),
     (['a/seq-01/frame-0.color.png', 'a/seq-01/frame-0.depth.png'], 'a',
      r'images in seq-01: copy one of these as images/ into a new folder, its images of depth as depth/, and write'),
     (['images/frame-0.color.png', 'images/frame-0.depth.png'], '.',
