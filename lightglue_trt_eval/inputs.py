@@ -14,7 +14,7 @@ from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.geometry import Size, fitting_size, unit_of
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.masks import Mask, load_mask
-from lightglue_trt_ros.datasets.bag import StereoRecording, depth_of, stereo_recording
+from lightglue_trt_ros.datasets.bag import BagRecording, StereoRecording, depth_of, stereo_recording
 from lightglue_trt_ros.datasets.sequence import Frame, Recording
 from lightglue_trt_ros.datasets.units import JUDGED_IMAGES, median_depth
 from lightglue_trt_ros.utils.errors import BagError, FrameError
@@ -147,6 +147,10 @@ def _depth_images(depth: Recording, recording: Recording, options: EvaluationOpt
     if scene.intrinsics is None:
         raise BagError(f'{recording.path}: points with a depth need the intrinsics of the camera; give --camera')
     check_registered(depth, recording, scene.intrinsics)
+    if (isinstance(depth, BagRecording) and options.depth_topic == OWN_DEPTH_IMAGES
+            and not depth.frame_id and depth.camera_info is None):
+        on_note(f'depth: nothing says that {depth.image_topic} is registered to {recording.image_topic}, which is assumed: both '
+                'frame_ids are empty, and it has no CameraInfo')
     facts['depth'] = f'{depth.image_topic}, {len(depth)} images'
     if (median_m := median_depth(depth, on_note)) is not None:
         facts['depth_median_m'] = median_m

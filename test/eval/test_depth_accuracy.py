@@ -182,6 +182,17 @@ def test_missing_and_wrong_depth_images_are_noted(evaluated: Any, tmp_path: Path
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize('frame_id', ['', 'camera'])
+def test_depth_that_nothing_says_is_registered_is_noted(evaluated: Any, tmp_path: Path, frame_id: str) -> None:
+    bag = make_bag(tmp_path / 'bag', depth=depths(), intrinsics=None, frame_id=frame_id)
+    calib = tmp_path / 'calib.yaml'
+    calib.write_text(f'width: {WIDTH}\nheight: {HEIGHT}\nfx: 200\nfy: 200\ncx: {WIDTH / 2}\ncy: {HEIGHT / 2}\n')
+    text, _ = evaluated(bag, '--depth', '--camera', str(calib))
+    said = 'nothing says that /camera/depth/image_raw is registered to /camera/image_raw, which is assumed' in text
+    assert said == (not frame_id)
+
+
+@pytest.mark.slow
 def test_noise_on_depth_images_is_within_its_deviation(evaluated: Any, tmp_path: Path, usage_error: Callable[..., str]) -> None:
     bag = make_bag(tmp_path / 'bag', depth=depths())
     text, report = evaluated(bag, '--depth', '--degrade', 'depth_noise')
