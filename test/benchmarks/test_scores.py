@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 import pytest
 from support.evaluated_bags import CAMERA, HEIGHT, WIDTH, make_bag
+from support.matches import frame_matches
 
 from benchmarks.__main__ import main
 from benchmarks.scores import JudgedMatches, calibration, judge
@@ -35,8 +36,7 @@ def matches(shift: tuple[float, float], depth: DepthImage | None) -> FrameMatche
     now = before - np.stack([CAMERA.k[0, 0] * STEP_M / metres, np.zeros(COUNT)], axis=1).astype(np.float32)
     now[::4] += np.float32(shift)
     scores = np.where(np.arange(COUNT) % 4 == 0, 0.3, 0.95).astype(np.float32)
-    return FrameMatches(1.1, 1.0, now, before, scores, np.arange(COUNT, dtype=np.uint32), np.full(COUNT, 2, np.uint32),
-                        np.tile(np.eye(2, dtype=np.float32), (COUNT, 1, 1)), np.zeros(COUNT, np.uint8))
+    return frame_matches(now, before, scores=scores, covariances=np.tile(np.eye(2, dtype=np.float32), (COUNT, 1, 1)))
 
 
 @pytest.mark.parametrize('depth', [DEPTH, None])

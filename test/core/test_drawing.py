@@ -7,11 +7,10 @@ import dataclasses
 import cv2
 import numpy as np
 import pytest
+from support.matches import frame_matches
 
 from lightglue_trt_eval.report.plots import draw_pair
 from lightglue_trt_ros.core.drawing import draw_matches, shade
-from lightglue_trt_ros.core.refinement import unrefined
-from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.utils.errors import LightglueTrtError
 from lightglue_trt_ros.utils.files import write_output
 
@@ -19,16 +18,13 @@ from lightglue_trt_ros.utils.files import write_output
 def some_matches(count, seed=0):
     rng = np.random.default_rng(seed)
     keypoints = rng.uniform((0, 0), (639, 479), (count, 2)).astype(np.float32)
-    return FrameMatches(
-        stamp=2.0, reference_stamp=1.9, keypoints=keypoints,
-        reference_keypoints=keypoints + rng.normal(0, 15, (count, 2)).astype(np.float32),
-        scores=rng.uniform(0.1, 1, count).astype(np.float32), track_ids=np.arange(count, dtype=np.uint32),
-        track_lengths=rng.integers(2, 50, count).astype(np.uint32), covariances=unrefined(count), carried=np.zeros(count, np.uint8))
+    before = keypoints + rng.normal(0, 15, (count, 2)).astype(np.float32)
+    return frame_matches(keypoints, before, 2.0, scores=rng.uniform(0.1, 1, count).astype(np.float32),
+                         track_lengths=rng.integers(2, 50, count).astype(np.uint32))
 
 
 def one_match(current, reference, length):
-    return FrameMatches(2.0, 1.9, np.array([current], np.float32), np.array([reference], np.float32), np.ones(1, np.float32),
-                        np.zeros(1, np.uint32), np.array([length], np.uint32), unrefined(1), np.zeros(1, np.uint8))
+    return frame_matches([current], [reference], 2.0, track_lengths=np.array([length], np.uint32))
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 import pytest
 from support.counted_backend import CountedBackend
+from support.matches import frame_matches
 from support.networks import ours, photo
 
 from lightglue_trt_ros.core.cameras import Intrinsics
@@ -16,7 +17,6 @@ from lightglue_trt_ros.core.depth import DepthImage
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.keyframes import NO_TRACK, Keyframes, match_keyframes
 from lightglue_trt_ros.core.refinement import unrefined
-from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.utils.errors import FrameError
 
 pytestmark = pytest.mark.networks
@@ -150,9 +150,9 @@ def test_keyframe_takes_match_depths_and_counts_propagated_tracks(flown, backend
     count = len(keyframe.features.scores)
     rows = np.array([3, 5, count, count + 7])  # two matches of its keypoints, two propagated points
     points = np.full((4, 2), 50, np.float32)
-    matches = FrameMatches(9.0, 8.9, points, points, np.ones(4, np.float32), np.array([21, 22, 23, 24], np.uint32),
-                           np.full(4, 2, np.uint32), unrefined(4), np.array([0, 0, 1, 1], np.uint8),
-                           xyz=np.full((4, 3), 2.5, np.float32), sigma_z=np.array([0.1, 0.2, 0.3, 0.4], np.float32))
+    matches = frame_matches(points, points, 9.0, track_ids=np.array([21, 22, 23, 24], np.uint32),
+                            carried=np.array([0, 0, 1, 1], np.uint8), xyz=np.full((4, 3), 2.5, np.float32),
+                            sigma_z=np.array([0.1, 0.2, 0.3, 0.4], np.float32))
     kept.take(backend, keyframe.image, keyframe.keypoints, keyframe.features, matches, rows,
               DepthImage(np.full((HEIGHT, WIDTH), 3000, np.uint16), 1e-3, CAMERA))
     np.testing.assert_array_equal(kept.newest.sigma_z[[3, 5]], np.float32([0.1, 0.2]))

@@ -14,6 +14,7 @@ import pytest
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
 from support.evaluated_bags import CAMERA, HEIGHT, PERIOD, START, WIDTH, figures, make_bag
+from support.matches import frame_matches
 from support.moving_camera import BASELINE, FOCAL, SIZE, poses_of, steps
 from support.schemas import violations
 
@@ -58,10 +59,9 @@ def matches_of(given: DepthImage | None, scale: float = 1.0, count: int = 4000) 
     now = (in_second[:, :2] / in_second[:, 2:] * CAMERA.k[[0, 1], [0, 1]] + CAMERA.k[:2, 2]).astype(np.float32)
     covariances = np.tile(np.eye(2, dtype=np.float32) * 1e-6, (count, 1, 1))
     positions = None if given is None else locate(given, now, covariances)
-    return FrameMatches(1.1, 1.0, now, before, np.ones(count, np.float32), np.arange(count, dtype=np.uint32),
-                        np.full(count, 2, np.uint32), covariances, np.zeros(count, np.uint8),
-                        xyz=None if positions is None else positions.xyz * np.float32(scale),
-                        sigma_z=None if positions is None else positions.sigma_z)
+    return frame_matches(now, before, covariances=covariances,
+                         xyz=None if positions is None else positions.xyz * np.float32(scale),
+                         sigma_z=None if positions is None else positions.sigma_z)
 
 
 def located(matches: FrameMatches, reference: DepthImage | None) -> Positions | None:
@@ -114,13 +114,11 @@ def test_the_odometry_by_depth_is_metric(scale: float) -> None:
     score.add(None, None, None, poses[0])
     for number, step in enumerate(steps(poses_of(30)), 1):
         z = (BASELINE / (step.points[:, 0] - step.right_x)).astype(np.float32)
-        pixels, before = (np.asarray(points * FOCAL + FOCAL_K[:2, 2], np.float32)
-                          for points in (step.points, step.reference_points))
-        count = len(z)
-        score.add(FrameMatches(step.stamp, step.stamp - 0.1, pixels, before, np.ones(count, np.float32), step.ids.astype(np.uint32),
-                               np.full(count, 2, np.uint32), np.zeros((count, 2, 2), np.float32), np.zeros(count, np.uint8),
-                               xyz=np.column_stack([step.points * z[:, None], z]).astype(np.float32),
-                               sigma_z=(NOISE * z * z).astype(np.float32)), None, poses[number - 1], poses[number])
+        pixels, before = (points * FOCAL + FOCAL_K[:2, 2] for points in (step.points, step.reference_points))
+        score.add(frame_matches(pixels, before, step.stamp, track_ids=step.ids.astype(np.uint32),
+                                covariances=np.zeros((len(z), 2, 2), np.float32),
+                                xyz=np.column_stack([step.points * z[:, None], z]).astype(np.float32),
+                                sigma_z=(NOISE * z * z).astype(np.float32)), None, poses[number - 1], poses[number])
     figures = score.figures()
     assert figures['depth_drift_percent'] == pytest.approx(100 * (1 - 1 / scale), abs=0.05 if scale == 1 else 1)
     assert figures['depth_drift_deg_per_m'] < 0.01

@@ -10,6 +10,7 @@ import cv2
 import numpy as np
 import pytest
 from support.image_recordings import image_folder, pinhole
+from support.matches import frame_matches
 from support.moving_camera import BASELINE, FOCAL, SIZE, poses_of, steps
 from support.stereo_pairs import BASELINE as WALL_BASELINE
 from support.stereo_pairs import DISPARITY, camera_info, wall_pairs
@@ -18,8 +19,6 @@ from support.stereo_pairs import FOCAL as WALL_FOCAL
 from lightglue_trt_eval.cli.evaluate_bag import main as evaluate_bag
 from lightglue_trt_eval.score.stereo_accuracy import StereoScore
 from lightglue_trt_ros.core.cameras import StereoRig, intrinsics_of
-from lightglue_trt_ros.core.refinement import unrefined
-from lightglue_trt_ros.core.types import FrameMatches
 
 K = np.array([[FOCAL, 0, SIZE[0] / 2], [0, FOCAL, SIZE[1] / 2], [0, 0, 1]])
 
@@ -40,9 +39,7 @@ def tally(frames: int = 30, *, offset_px: float = 0.0, rows_px: float = 0.0, wro
         bad = rng.random(len(right)) < wrong
         right[bad, 0] = pixels[bad, 0] - rng.uniform(1, 120, bad.sum())
         right[::hidden] = np.nan
-        count = len(right)
-        matches = FrameMatches(step.stamp, step.stamp - 0.1, pixels, before, np.ones(count, np.float32), step.ids.astype(np.uint32),
-                               np.full(count, 2, np.uint32), unrefined(count), np.zeros(count, np.uint8), right_keypoints=right)
+        matches = frame_matches(pixels, before, step.stamp, track_ids=step.ids.astype(np.uint32), right_keypoints=right)
         found.add(matches, _scaled(poses[number - 1], scale), _scaled(poses[number], scale))
     return found
 
@@ -82,10 +79,8 @@ def test_without_truth_there_is_less_to_say():
     found, (step, *_) = StereoScore(rig()), steps(poses_of(3))
     found.add(None, None, None)
     pixels = np.asarray(step.points * FOCAL + K[:2, 2], np.float32)
-    count = len(pixels)
-    matches = FrameMatches(step.stamp, step.stamp - 0.1, pixels, pixels, np.ones(count, np.float32), step.ids.astype(np.uint32),
-                           np.full(count, 2, np.uint32), unrefined(count), np.zeros(count, np.uint8),
-                           right_keypoints=pixels - np.float32([20, 0]))
+    matches = frame_matches(pixels, pixels, step.stamp, track_ids=step.ids.astype(np.uint32),
+                            right_keypoints=pixels - np.float32([20, 0]))
     found.add(matches, None, None)
     assert set(found.figures()) == {'stereo_points', 'stereo_row_px'}
     found.add(None, None, None)

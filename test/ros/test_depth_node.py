@@ -20,6 +20,7 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from rcl_interfaces.srv import GetParameters
 from rclpy.node import Node
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image, PointCloud2, PointField
+from support.matches import frame_matches
 from support.ros_helpers import (
     SECOND,
     Peer,
@@ -443,11 +444,8 @@ def test_each_of_several_cameras_has_its_own_depth_and_keyframes(stack):
 
 def test_example_prints_metres_of_points(stack):
     example = Path(__file__).parents[2] / 'examples' / 'distances.py'
-    count = 3
-    flat = np.zeros((count, 2), np.float32)
-    matches = FrameMatches(1.0, 0.9, flat, flat, np.ones(count, np.float32), np.arange(count, dtype=np.uint32),
-                           np.full(count, 2, np.uint32), np.zeros((count, 2, 2), np.float32), np.zeros(count, np.uint8),
-                           xyz=np.array([[0, 0, 2], [0, 0, 3], [np.nan] * 3], np.float32), sigma_z=np.ones(count, np.float32))
+    matches = frame_matches(np.zeros((3, 2)), np.zeros((3, 2)), 1.0, sigma_z=np.ones(3, np.float32),
+                            xyz=np.array([[0, 0, 2], [0, 0, 3], [np.nan] * 3], np.float32))
     cloud = fill_cloud(PointCloud2(header=header(SECOND), fields=point_fields(PointField, layout_of(matches))), matches)
     peer = Node('cloud_sender')
     stack.callback(peer.destroy_node)

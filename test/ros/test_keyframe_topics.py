@@ -11,12 +11,12 @@ from rcl_interfaces.srv import GetParameters
 from rclpy.parameter import Parameter
 from sensor_msgs.msg import PointCloud2
 from support.counted_backend import CountedBackend
+from support.matches import frame_matches
 from support.networks import light, photo
 from support.ros_helpers import SECOND, image_message, matcher_node, opens, with_peer
 from support.waiting import wait_for
 
 from lightglue_trt_ros.core.config import EngineSpec
-from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.ros.matcher.keyframe_topics import COLUMNS, _columns
 
 HEIGHT, WIDTH, STEP, FRAMES = 240, 320, 24, 8
@@ -87,11 +87,10 @@ def test_a_way_forth_and_back_closes_its_loop_in_one_inference(stack):
 
 
 def test_columns_of_an_answer_have_their_names():
-    points, rows = np.float32([[1, 2], [3, 4]]), 2
+    points = np.float32([[1, 2], [3, 4]])
     covariances = np.float32([[[5, 6], [6, 7]], [[8, 9], [9, 10]]])
-    matches = FrameMatches(1.0, 0.9, points, points + 10, np.float32([0.5, 0.75]), np.arange(rows, dtype=np.uint32),
-                           np.full(rows, 2, np.uint32), covariances, np.zeros(rows, np.uint8),
-                           xyz=np.float32([[11, 12, 13], [14, 15, 16]]), sigma_z=np.float32([17, 18]))
+    matches = frame_matches(points, points + 10, scores=np.float32([0.5, 0.75]), covariances=covariances,
+                            xyz=np.float32([[11, 12, 13], [14, 15, 16]]), sigma_z=np.float32([17, 18]))
     found = {name: list(value.double_array_value) for name, value in zip(COLUMNS, _columns(matches), strict=True)}
     assert found == {'u': [1, 3], 'v': [2, 4], 'u_ref': [11, 13], 'v_ref': [12, 14], 'score': [0.5, 0.75], 'cov_uu': [5, 8],
                      'cov_uv': [6, 9], 'cov_vv': [7, 10], 'x': [11, 14], 'y': [12, 15], 'z': [13, 16], 'sigma_z': [17, 18]}

@@ -17,14 +17,13 @@ from rclpy.parameter import Parameter
 from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import CameraInfo, PointCloud2, PointField
 from support.bags import IMAGE, write_messages
+from support.matches import frame_matches
 from support.moving_camera import BASELINE, FOCAL, SIZE, poses_of, steps
 from support.ros_helpers import SECOND, Peer, as_parameters, header, image_message, report_often, spun, started
 from support.waiting import wait_for
 
 from lightglue_trt_eval.demo.flight import Flight
 from lightglue_trt_eval.score.trajectory import align_sim3, ate
-from lightglue_trt_ros.core.refinement import unrefined
-from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.odometry.sliding_window import MatchOdometry
@@ -55,15 +54,12 @@ def cloud_of(step, left: np.ndarray = STRAIGHT, right: np.ndarray | None = None,
     With `depth` points are known in space, every third one not.
     """
     pixels, before = (pixels_of(points, left) for points in (step.points, step.reference_points))
-    count, across = len(step.ids), None
+    across = None
     if right is not None:
         across = pixels_of(np.column_stack([step.right_x, step.points[:, 1]]), right).astype(np.float32)
         across[::3] = np.nan
-    matches = FrameMatches(
-        stamp=step.stamp, reference_stamp=step.stamp - 0.1, keypoints=pixels.astype(np.float32),
-        reference_keypoints=before.astype(np.float32), scores=np.ones(count, np.float32), track_ids=step.ids.astype(np.uint32),
-        track_lengths=np.full(count, 2, np.uint32), covariances=unrefined(count), carried=np.zeros(count, np.uint8),
-        right_keypoints=across, image_size=size)
+    matches = frame_matches(pixels, before, step.stamp, track_ids=step.ids.astype(np.uint32), right_keypoints=across,
+                            image_size=size)
     if depth:
         z = BASELINE / (step.points[:, 0] - step.right_x)
         z[::3] = np.nan

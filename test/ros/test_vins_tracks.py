@@ -12,9 +12,9 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the topics 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.cameras import BARREL, FISHEYE, RATIONAL, K
+from support.matches import frame_matches
 
 from lightglue_trt_ros.core.cameras import Intrinsics, normalised
-from lightglue_trt_ros.core.refinement import unrefined
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.ros.matcher.vins import LARGEST_ID, VinsPoints, VinsTracks, bucketed, channels
 from lightglue_trt_ros.utils.errors import BagError
@@ -24,12 +24,10 @@ PINHOLE = Intrinsics(SIZE[1], SIZE[0], K, 'plumb_bob', np.zeros(5))
 
 
 def frame(stamp, tracks, now, before=None, *, reference=None) -> FrameMatches:
-    now = np.asarray(now, np.float32).reshape(-1, 2)
-    before = now if before is None else np.asarray(before, np.float32).reshape(-1, 2)
-    count = len(now)
-    return FrameMatches(stamp=stamp, reference_stamp=stamp - 0.1 if reference is None else reference, keypoints=now,
-                        reference_keypoints=before, scores=np.full(count, 0.5, np.float32), track_ids=np.asarray(tracks, np.uint32),
-                        track_lengths=np.full(count, 2, np.uint32), covariances=unrefined(count), carried=np.zeros(count, np.uint8))
+    now = np.reshape(now, (-1, 2))
+    before = now if before is None else np.reshape(before, (-1, 2))
+    return frame_matches(now, before, stamp, track_ids=np.asarray(tracks, np.uint32),
+                         **({} if reference is None else {'reference_stamp': reference}))
 
 
 @pytest.mark.parametrize(('model', 'd'), [

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial.transform import Rotation
+from support.matches import frame_matches
 
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.types import FrameMatches
@@ -66,8 +67,7 @@ def with_depth(step: Step, noise: float, rng: np.random.Generator) -> FrameMatch
     count, z = len(step.ids), BASELINE / (step.points[:, 0] - step.right_x)
     z = z + rng.normal(0, noise * z * z)
     z[rng.random(count) < 0.1] = np.nan
-    pixels, before = (np.asarray(points * FOCAL + [320, 240], np.float32) for points in (step.points, step.reference_points))
+    pixels, before = (points * FOCAL + [320, 240] for points in (step.points, step.reference_points))
     xyz = np.column_stack([step.points * z[:, None], z]).astype(np.float32)
-    return FrameMatches(step.stamp, step.stamp - 0.1, pixels, before, np.ones(count, np.float32), step.ids.astype(np.uint32),
-                        np.full(count, 2, np.uint32), np.zeros((count, 2, 2), np.float32), np.zeros(count, np.uint8),
-                        xyz=xyz, sigma_z=(noise * z * z).astype(np.float32))
+    return frame_matches(pixels, before, step.stamp, track_ids=step.ids.astype(np.uint32),
+                         covariances=np.zeros((count, 2, 2), np.float32), xyz=xyz, sigma_z=(noise * z * z).astype(np.float32))
