@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file
 
 from lightglue_trt_ros.utils.errors import WeightsError
+from training.commands import command
 from training.weight_files import first_layers, with_descriptor_assignment, write_network
 
 Tensors = dict[str, NDArray[Any]]
@@ -37,6 +38,7 @@ def between(former: Tensors, trained: Tensors, share: float) -> Tensors:
     return {name: (1 - share) * former[name].astype(np.float64) + share * trained[name].astype(np.float64) for name in former}
 
 
+@command('between', WeightsError, FileNotFoundError)
 def main(arguments: list[str] | None = None) -> int:
     p = argparse.ArgumentParser(prog='training.between', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('former', type=Path, help='folder of the model that the other one began with')
@@ -49,17 +51,13 @@ def main(arguments: list[str] | None = None) -> int:
     options = p.parse_args(arguments)
     if not 0 <= options.share <= 1:
         p.error(f'--share {options.share:g}: give a share from 0 to 1')
-    try:
-        matcher = between(load_file(options.former / MATCHER), load_file(options.trained / MATCHER), options.share)
-        matcher = first_layers(matcher, options.layers) if options.layers else matcher
-        options.out.mkdir(parents=True, exist_ok=True)
-        for network, tensors in (('extractor', load_file(options.trained / EXTRACTOR)), ('matcher', matcher)):
-            path = options.out / f'{network}.safetensors'
-            digest = write_network(path, tensors, pair=options.pair, network=network, licence=options.licence)
-            print(f'{path}  sha256 {digest}')
-    except (WeightsError, FileNotFoundError) as error:
-        print(f'between: {error}', file=sys.stderr)
-        return 1
+    matcher = between(load_file(options.former / MATCHER), load_file(options.trained / MATCHER), options.share)
+    matcher = first_layers(matcher, options.layers) if options.layers else matcher
+    options.out.mkdir(parents=True, exist_ok=True)
+    for network, tensors in (('extractor', load_file(options.trained / EXTRACTOR)), ('matcher', matcher)):
+        path = options.out / f'{network}.safetensors'
+        digest = write_network(path, tensors, pair=options.pair, network=network, licence=options.licence)
+        print(f'{path}  sha256 {digest}')
     return 0
 
 

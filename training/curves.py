@@ -7,6 +7,8 @@ import json
 import sys
 from pathlib import Path
 
+from training.commands import command
+
 LOSSES = {'extractor': ('detector', 'placement', 'descriptor', 'reliability'), 'matcher': ('assignment',)}
 SHARES = {'extractor': ('repeatability', 'distinct'), 'matcher': ('precision', 'recall', 'agreement')}
 
@@ -41,14 +43,11 @@ def draw(run: Path) -> Path:
     return path
 
 
+@command('curves', FileNotFoundError)
 def main(arguments: list[str] | None = None) -> int:
     p = argparse.ArgumentParser(prog='training.curves', description=__doc__)
     p.add_argument('run', type=Path, help='what training.train wrote')
-    try:
-        print(draw(p.parse_args(arguments).run))
-    except FileNotFoundError as error:
-        print(f'curves: {error}', file=sys.stderr)
-        return 1
+    print(draw(p.parse_args(arguments).run))
     return 0
 
 

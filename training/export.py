@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from lightglue_trt_ros.utils.errors import WeightsError
+from training.commands import command
 from training.weight_files import write_network
 
 
@@ -32,6 +33,7 @@ def export(run: Path, out: Path, pair: str, licence: str) -> dict[str, str]:
     return digests
 
 
+@command('export', WeightsError)
 def main(arguments: list[str] | None = None) -> int:
     p = argparse.ArgumentParser(prog='training.export', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('run', type=Path, help='what training.train wrote')
@@ -44,9 +46,6 @@ def main(arguments: list[str] | None = None) -> int:
             print(f'{options.out / name}  sha256 {digest}')
     except FileNotFoundError as error:
         print(f'export: {error.filename} is not there: run training.train until it says that it is done', file=sys.stderr)
-        return 1
-    except WeightsError as error:
-        print(f'export: {error}', file=sys.stderr)
         return 1
     return 0
 

@@ -29,6 +29,7 @@ from lightglue_trt_ros.core.types import Float32
 from lightglue_trt_ros.networks.models import SCORES, Model, load_model
 from lightglue_trt_ros.utils.errors import WeightsError
 from lightglue_trt_ros.utils.files import write_whole
+from training.commands import command
 from training.photographs import NoPhotographsError, drawings, load_photographs
 from training.scenes.views import Scenes, TwoViews, flat_index
 
@@ -106,6 +107,7 @@ def record_of(calibration: ScoreCalibration, matcher_sha256: str) -> dict[str, A
     return {'a': calibration.a, 'b': calibration.b, 'exits': exits, 'matcher_sha256': matcher_sha256}
 
 
+@command('scores', NoPhotographsError, WeightsError)
 def main(arguments: list[str] | None = None) -> int:
     p = argparse.ArgumentParser(prog='training.scores', description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument('folder', type=Path, help='of the model')
@@ -116,15 +118,11 @@ def main(arguments: list[str] | None = None) -> int:
     p.add_argument('--width', type=int, default=640)
     p.add_argument('--seed', type=int, default=1)
     options = p.parse_args(arguments)
-    try:
-        photographs = np.concatenate([load_photographs(options.photographs)[0], drawings(options.drawings, options.seed)])
-        (options.folder / SCORES).unlink(missing_ok=True)  # it may be of former weights
-        model = load_model(str(options.folder.absolute()))
-        scenes = Scenes(torch.from_numpy(photographs), options.height, options.width, options.seed)
-        found = list(matched_views(model, scenes, options.pairs))
-    except (NoPhotographsError, WeightsError) as error:
-        print(f'scores: {error}', file=sys.stderr)
-        return 1
+    photographs = np.concatenate([load_photographs(options.photographs)[0], drawings(options.drawings, options.seed)])
+    (options.folder / SCORES).unlink(missing_ok=True)  # it may be of former weights
+    model = load_model(str(options.folder.absolute()))
+    scenes = Scenes(torch.from_numpy(photographs), options.height, options.width, options.seed)
+    found = list(matched_views(model, scenes, options.pairs))
     calibration = fitted(found)
     write_whole(options.folder / SCORES, json.dumps(record_of(calibration, model.matcher.sha256), indent=1).encode() + b'\n')
     _, errors = joined(found)

@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
+from training.commands import command
 from training.data import fetching, filters, packing
 from training.data.candidates import Candidate, Refusal, examine_once
 from training.data.sheets import write_sheets
@@ -106,6 +107,7 @@ def _locals(pairs: list[str]) -> dict[str, Path]:
     return {name: Path(path) for name, _, path in (pair.partition('=') for pair in pairs)}
 
 
+@command('error', DataError)
 def main(arguments: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog='python -m training.data.gather', description=__doc__)
@@ -118,14 +120,10 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument('--sheets', type=Path, metavar='FOLDER', help='write contact sheets')
     parser.add_argument('--workers', type=int, default=min(os.cpu_count() or 1, 8))
     options = parser.parse_args(arguments)
-    try:
-        sources = [s for s in load_sources(options.sources) if not options.only or s.name in options.only]
-        kept, refusals = gather(sources, options.work or options.out / 'work', _locals(options.local), options.workers)
-        if not kept:
-            raise DataError('no image is usable; refusals.txt says why.') if refusals else DataError('no source was given.')
-    except DataError as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 1
+    sources = [s for s in load_sources(options.sources) if not options.only or s.name in options.only]
+    kept, refusals = gather(sources, options.work or options.out / 'work', _locals(options.local), options.workers)
+    if not kept:
+        raise DataError('no image is usable; refusals.txt says why.') if refusals else DataError('no source was given.')
     items = sorted((f'{item.id}.jpg', item.candidate.jpeg) for item in kept)
     parts = packing.write_parts(items, options.out, SEED)
     lines = [f'{name}: {refusal.member}: {refusal.reason}\n' for name, found in refusals.items() for refusal in found]

@@ -20,6 +20,7 @@ from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.poses import Trajectory
 from lightglue_trt_ros.utils.errors import BagError
+from training.commands import command
 from training.rendered import gazebo, viewpoints
 from training.rendered.make import BRIGHTNESS, CONTRAST
 from training.rendered.raycast import Camera, Exposure, Light, Scene, exposed
@@ -78,6 +79,7 @@ def _unit(vector: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(vector / np.linalg.norm(vector), np.float64)
 
 
+@command('error', RenderError, BagError)
 def main(arguments: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog='python -m training.rendered.flight', description=__doc__)
@@ -89,24 +91,20 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument('--seed', type=int, default=1)
     chosen = parser.parse_args(arguments)
     random = np.random.default_rng(chosen.seed)
-    try:
-        world = gazebo.load_world(chosen.world.stem, chosen.world, [chosen.models])
-        gazebo.require_texture(chosen.world.stem, world)
-        scene = Scene(world)
-        first = viewpoints.draw_anchor(scene, gazebo.bounds(world), np.zeros((0, 3)), random)
-        if first is None:
-            raise RenderError(f'{chosen.world}: no free place with a view in {viewpoints.TRIES} tries: give another --seed')
-        cameras = fly(scene, replace(first, focal=first.focal * SIZE[0] / first.width, width=SIZE[0], height=SIZE[1]),
-                      chosen.frames, chosen.speed, random)
-        focal, middle = cameras[0].focal, [(side - 1) / 2 for side in SIZE]
-        matrix = np.array([[focal, 0, middle[0]], [0, focal, middle[1]], [0, 0, 1]])
-        calibration = Intrinsics(*SIZE, matrix, 'plumb_bob', np.zeros(5))
-        stamps = BEGIN_NS + PERIOD_NS * np.arange(len(cameras))
-        written = write_bag(chosen.out, zip(stamps.tolist(), render(scene, cameras, random), strict=True), calibration,
-                            Trajectory(stamps, np.stack([camera.pose for camera in cameras])))
-    except (RenderError, BagError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 1
+    world = gazebo.load_world(chosen.world.stem, chosen.world, [chosen.models])
+    gazebo.require_texture(chosen.world.stem, world)
+    scene = Scene(world)
+    first = viewpoints.draw_anchor(scene, gazebo.bounds(world), np.zeros((0, 3)), random)
+    if first is None:
+        raise RenderError(f'{chosen.world}: no free place with a view in {viewpoints.TRIES} tries: give another --seed')
+    cameras = fly(scene, replace(first, focal=first.focal * SIZE[0] / first.width, width=SIZE[0], height=SIZE[1]),
+                  chosen.frames, chosen.speed, random)
+    focal, middle = cameras[0].focal, [(side - 1) / 2 for side in SIZE]
+    matrix = np.array([[focal, 0, middle[0]], [0, focal, middle[1]], [0, 0, 1]])
+    calibration = Intrinsics(*SIZE, matrix, 'plumb_bob', np.zeros(5))
+    stamps = BEGIN_NS + PERIOD_NS * np.arange(len(cameras))
+    written = write_bag(chosen.out, zip(stamps.tolist(), render(scene, cameras, random), strict=True), calibration,
+                        Trajectory(stamps, np.stack([camera.pose for camera in cameras])))
     way = sum(np.linalg.norm(after.pose[:3, 3] - before.pose[:3, 3]) for before, after in itertools.pairwise(cameras))
     print(f'{chosen.out}: {written} frames, {way:.2f} m')
     return 0

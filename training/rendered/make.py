@@ -16,6 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from training.commands import command
 from training.photographs import NoPhotographsError, load_photographs
 from training.rendered import gazebo, retexture, viewpoints
 from training.rendered.check import View, check_scene
@@ -135,6 +136,7 @@ def sheet(images: list[NDArray[np.uint8]], columns: int = 6) -> NDArray[np.uint8
     return np.vstack([np.hstack(small[i:i + columns]) for i in range(0, len(small), columns)])
 
 
+@command('error', RenderError, NoPhotographsError)
 def main(arguments: list[str] | None = None) -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog='python -m training.rendered.make', description=__doc__)
@@ -147,31 +149,27 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument('--workers', type=int, default=1, help='processes')
     parser.add_argument('--list', type=Path, default=LIST, help='the list of scenes')
     chosen = parser.parse_args(arguments)
-    try:
-        listed = load_list(chosen.list)
-        if unknown := set(chosen.only) - {entry.name for entry in listed}:
-            raise RenderError(f'--only {" ".join(sorted(unknown))}: {chosen.list} has no such scene.')
-        entries = [entry for entry in listed if not chosen.only or entry.name in chosen.only]
-        objects = source_of(OBJECTS, listed)
-        for source in {entry.source.name: entry.source for entry in entries}.values():
-            fetch(source, chosen.scenes)
-        if objects and any(entry.objects for entry in entries):
-            fetch(objects, chosen.scenes)
-        photographs = load_photographs(chosen.photographs)[0] if chosen.photographs else np.zeros((0, 1, 1), np.uint8)
-        pack = Pack(chosen.out)
-        anchors, count = [], 0
-        options = Options(chosen.scenes, objects, chosen.seed)
-        for entry, views in _all(entries, chosen.views, photographs, options, chosen.workers):
-            count += len(views)
-            for _, cluster in groupby(views, key=lambda view: view.cluster):
-                group = list(cluster)
-                pack.add(entry.name, group)
-                anchors += [group[0].image, group[1].image]
-        if not count:
-            raise RenderError('no scene can be used: the lines above say why.')
-    except (RenderError, NoPhotographsError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 1
+    listed = load_list(chosen.list)
+    if unknown := set(chosen.only) - {entry.name for entry in listed}:
+        raise RenderError(f'--only {" ".join(sorted(unknown))}: {chosen.list} has no such scene.')
+    entries = [entry for entry in listed if not chosen.only or entry.name in chosen.only]
+    objects = source_of(OBJECTS, listed)
+    for source in {entry.source.name: entry.source for entry in entries}.values():
+        fetch(source, chosen.scenes)
+    if objects and any(entry.objects for entry in entries):
+        fetch(objects, chosen.scenes)
+    photographs = load_photographs(chosen.photographs)[0] if chosen.photographs else np.zeros((0, 1, 1), np.uint8)
+    pack = Pack(chosen.out)
+    anchors, count = [], 0
+    options = Options(chosen.scenes, objects, chosen.seed)
+    for entry, views in _all(entries, chosen.views, photographs, options, chosen.workers):
+        count += len(views)
+        for _, cluster in groupby(views, key=lambda view: view.cluster):
+            group = list(cluster)
+            pack.add(entry.name, group)
+            anchors += [group[0].image, group[1].image]
+    if not count:
+        raise RenderError('no scene can be used: the lines above say why.')
     temporary = chosen.out / 'sheet.tmp.png'
     cv2.imwrite(str(temporary), sheet(anchors))
     temporary.replace(chosen.out / 'sheet.png')
