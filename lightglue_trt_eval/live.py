@@ -57,8 +57,7 @@ def evaluate_live(inputs: Inputs, estimator: PoseEstimator, offline: MatcherResu
     result.figures |= {'dropped': float(max(0, offline.count() - len(got.arrivals)))}  # the others have no reference
     on_note(f'live: {len(got.sent)} frames sent, {len(got.arrivals)} clouds received, '
             f'{result.figures["dropped"]:.0f} frames dropped')
-    known, live = ({(first, second): count for first, second, count in zip(*(each.table()[name].tolist() for name in (
-        'reference_frame', 'frame', 'matches')), strict=True)} for each in (offline, result))
+    live, known = _match_counts(result), _match_counts(offline)
     shared = [(live[pair], known[pair]) for pair in live if pair in known]
     if shared:
         mine, before = np.mean(shared, axis=0)
@@ -66,6 +65,13 @@ def evaluate_live(inputs: Inputs, estimator: PoseEstimator, offline: MatcherResu
         on_note(f'live: {len(shared)} pairs are the same as offline, {equal} of them with the same number of matches '
              f'(mean {mine:.1f} live, {before:.1f} offline)')
     return result
+
+
+def _match_counts(result: MatcherResult) -> dict[tuple[int, int], int]:
+    """Matches of each pair, by the numbers of its frames."""
+    table = result.table()
+    frames = zip(table['reference_frame'].tolist(), table['frame'].tolist(), strict=True)
+    return dict(zip(frames, table['matches'].tolist(), strict=True))
 
 
 def as_predictions(clouds: Iterable[FrameMatches], timeline: Timeline) -> Iterator[FramePredictions]:

@@ -82,21 +82,17 @@ def replay(path: Path, config: MatcherConfig, hz: float | None = None, *, rate: 
                                **({} if image_bits == 16 else {'image_bits': image_bits}))
     pace = ['--rate', f'{rate:.6g}'] if hz is None else ['--hz', f'{hz:.3f}']
     pace += [] if max_frames is None else ['--max-frames', str(max_frames)]
-    renamed = []  # topics of the depth images and their CameraInfo, in the recording and here
     if depth_topic is not None:
-        pace += ['--depth-topic', depth_topic] if isinstance(recording, BagRecording) else ['--depth']
-        plain = without_transport(depth_topic)
-        transport = 'compressedDepth' if depth_topic.endswith(COMPRESSED_DEPTH) else 'raw'
-        parameters += ['-p', 'depth:=true', '-p', f'depth_transport:={transport}', '-r', f'depth:={namespace}{plain}']
-        renamed = ['--ros-args', *(word for name in (depth_topic, plain, camera_info_topic(plain))
-                                   for word in ('-r', f'{name}:={namespace}{name}'))]
+        of_player, of_node = _depth_arguments(depth_topic, namespace, isinstance(recording, BagRecording))
+        pace += of_player
+        parameters += of_node
     with _receiving(f'{namespace}/matcher', keep) as reception, tempfile.TemporaryDirectory() as scratch:
         log = Path(scratch) / 'sent'
         log.touch()
         with ExitStack() as ends:
             # Both at once: node and publishers find each other while the networks open, not after that.
             player = start('lightglue_trt_ros.cli.play_bag', str(path), '--image-topic', recording.image_topic, '--topic', topic,
-                           '--left-alone', *pace, '--sent', str(log), '--start-paused', *renamed, stdin=subprocess.PIPE)
+                           '--left-alone', '--sent', str(log), '--start-paused', *pace, stdin=subprocess.PIPE)
             ends.callback(stop, player)
             matcher = start('lightglue_trt_ros.cli.matcher', '--ros-args', '-r', f'__ns:={namespace}', '-r', f'image:={topic}',
                             *parameters)
@@ -119,6 +115,15 @@ def parameters_of(config: MatcherConfig, **more: object) -> list[str]:
     fields = ((field.name, getattr(config, field.name), field.default) for field in dataclasses.fields(config))
     values = {name: value for name, value, default in fields if value != default} | more
     return [word for name, value in values.items() for word in ('-p', f'{name}:={value}')]
+
+
+def _depth_arguments(topic: str, namespace: str, in_bag: bool) -> tuple[list[str], list[str]]:
+    """For the player and for the node: depth images and their CameraInfo come under `namespace`."""
+    plain = without_transport(topic)
+    renamed = [word for name in (topic, plain, camera_info_topic(plain)) for word in ('-r', f'{name}:={namespace}{name}')]
+    transport = 'compressedDepth' if topic.endswith(COMPRESSED_DEPTH) else 'raw'
+    return ([*(['--depth-topic', topic] if in_bag else ['--depth']), '--ros-args', *renamed],
+            ['-p', 'depth:=true', '-p', f'depth_transport:={transport}', '-r', f'depth:={namespace}{plain}'])
 
 
 @contextmanager

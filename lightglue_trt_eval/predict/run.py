@@ -25,7 +25,7 @@ from lightglue_trt_ros.utils.errors import EngineError
 
 from ..images.moving_frames import Alternation, small_of
 from .frames import Frames, ShownDepth, ShownFrame
-from .methods import Method, by_networks, open_methods
+from .methods import Alone, Method, by_networks, open_methods
 from .predictions import FramePredictions, Predicted, Prediction, Predictions, keep
 
 BACKWARD_PAIRS = 20  # that are matched backwards as well, at most
@@ -209,14 +209,18 @@ def time_methods(methods: Sequence[Method], predicted: Sequence[Predicted], fram
             return
         if before is not None and pairs.get(before.number) == shown.number and before.image.shape == shown.image.shape:
             for run, times in zip(runs, predicted, strict=True):
-                run.process(before)
-                wall, cpu = time.perf_counter(), time.process_time()
-                stages = run.process(shown)
-                frame_ms, cpu_ms = (time.perf_counter() - wall) * 1e3, (time.process_time() - cpu) * 1e3
-                run.reset()  # a GPU has no room for the frames of several
-                gpu_ms = stages.pop('gpu_ms', 0.0)
-                for kept, values in ((times.stage_ms, stages | {'frame': frame_ms}),
-                                     (times.cost_ms, {'cpu_ms': cpu_ms, 'gpu_ms': gpu_ms})):
-                    for name, value in values.items():
-                        kept.setdefault(name, []).append(value)
+                _time_pair(run, before, shown, times)
         before = shown
+
+
+def _time_pair(method: Alone, before: ShownFrame, shown: ShownFrame, times: Predicted) -> None:
+    """Match a frame with the one before, and add to `times` what that took."""
+    method.process(before)
+    wall, cpu = time.perf_counter(), time.process_time()
+    stages = method.process(shown)
+    frame_ms, cpu_ms = (time.perf_counter() - wall) * 1e3, (time.process_time() - cpu) * 1e3
+    method.reset()  # a GPU has no room for the frames of several
+    gpu_ms = stages.pop('gpu_ms', 0.0)
+    for kept, values in ((times.stage_ms, stages | {'frame': frame_ms}), (times.cost_ms, {'cpu_ms': cpu_ms, 'gpu_ms': gpu_ms})):
+        for name, value in values.items():
+            kept.setdefault(name, []).append(value)
