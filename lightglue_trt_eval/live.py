@@ -54,9 +54,10 @@ def evaluate_live(inputs: Inputs, estimator: PoseEstimator, offline: MatcherResu
         depth = None if inputs.depth is None or scene.intrinsics is None else DepthScore(scene.intrinsics)
         result = MethodScore(node, scene, estimator, depth).all_of(as_predictions(all_of(file), scene.timeline))
     result.latency_ms = [value for value in got.latency_ms if np.isfinite(value)]
-    result.figures |= {'dropped': float(max(0, offline.count() - len(got.arrivals)))}  # the others have no reference
+    dropped = max(0, offline.count() - len(got.arrivals))  # the others have no reference
+    result.figures |= {'dropped': float(dropped)}
     on_note(f'live: {len(got.sent)} frames sent, {len(got.arrivals)} clouds received, '
-            f'{result.figures["dropped"]:.0f} frames dropped')
+            f'{dropped} frame{"s" * (dropped != 1)} dropped')
     live, known = _match_counts(result), _match_counts(offline)
     shared = [(live[pair], known[pair]) for pair in live if pair in known]
     if shared:

@@ -71,9 +71,9 @@ class Timeline:
         period = float(np.median(steps[~back])) if not back.all() else 0.0
         gap = max(max_gap_s, GAP_PERIODS * period)
         long = steps > gap
-        counts = {f'{len(still)} frames repeat the stamp before them and are left out': len(still),
-                  f'frames are out of order: stamps step back {back.sum()} times, and the sequence starts anew there': back.sum(),
-                  f'{long.sum()} gaps are longer than {gap:.3g} s: the sequence starts anew after each': long.sum(),
+        counts = {f'frames that repeat the stamp before them, and are left out: {len(still)}': len(still),
+                  f'frames out of order, as stamps step back, and the sequence starts anew there: {back.sum()}': back.sum(),
+                  f'gaps longer than {gap:.3g} s, after which the sequence starts anew: {long.sum()}': long.sum(),
                   f'the images are {period:.3g} s apart by their stamps: if that is wrong, check the unit, which is seconds in '
                   'timestamps.txt, times.txt and rgb.txt, nanoseconds in data.csv':
                       period > 0 and not PERIODS_S[0] <= period <= PERIODS_S[1]}

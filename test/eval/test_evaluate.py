@@ -225,14 +225,14 @@ def test_no_pair_spans_a_gap() -> None:
     (result,) = world.evaluated(contestant, strides=[1, 2])
     assert pairs_of(result) == [(0, 1), (1, 2), (2, 3), (4, 5), (5, 6), (6, 7)]
     assert pairs_of(result, 2) == [(0, 2), (4, 6)]
-    assert world.timeline().notes == ['1 gaps are longer than 1 s: the sequence starts anew after each']
+    assert world.timeline().notes == ['gaps longer than 1 s, after which the sequence starts anew: 1']
     assert result.odometry is not None
     assert result.odometry.frames.tolist() == list(range(8)), 'the motion before goes on over the gap'
 
 
 @pytest.mark.parametrize(('step', 'expected', 'note'), [
-    (-10 * PERIOD, [(0, 1), (1, 2), (2, 3), (4, 5), (5, 6), (6, 7)], 'frames are out of order: stamps step back 1 times'),
-    (0, [(0, 1), (1, 2), (2, 3), (3, 5), (5, 6), (6, 7)], '1 frames repeat the stamp before them')])
+    (-10 * PERIOD, [(0, 1), (1, 2), (2, 3), (4, 5), (5, 6), (6, 7)], 'frames out of order, as stamps step back, and the sequence starts anew there: 1'),
+    (0, [(0, 1), (1, 2), (2, 3), (3, 5), (5, 6), (6, 7)], 'frames that repeat the stamp before them, and are left out: 1')])
 def test_stamps_that_do_not_increase_are_treated_as_by_the_node(step: int, expected: list[tuple[int, int]], note: str) -> None:
     world = World(8, {4: step})
     scene = Scene(world.timeline(), CAMERA)
