@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.ros.parameters import NodeConfig
+from lightglue_trt_ros.ros.parameters import FIELDS
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 PARAMS_FILE, PAGE = REPOSITORY / 'config' / 'matcher.yaml', REPOSITORY / 'docs' / 'parameters.md'
@@ -22,22 +21,21 @@ LINKS = {  # from a row of the table to the chapter about it
     'max_megapixels': 'interface.md#limits-on-input', 'tracks_format': 'vins.md', 'vins_channels': 'vins.md',
     'mask_file': 'camera-setups.md#masks', 'stereo': 'camera-setups.md#stereo', 'depth': 'camera-setups.md#depth-cameras',
     'max_wait_s': 'camera-setups.md#depth-cameras', 'autostart': 'interface.md#lifecycle'}
-FIELDS = [field for kind in (MatcherConfig, NodeConfig) for field in dataclasses.fields(kind)]
 CODE = re.compile(r'~/[\w<>/]+|<\w+>/\w+|\{\w+\}|\b\w+\.safetensors|\b[a-z]+_\w+(?:/\w+)?|\[\'\']')  # topics, files, names
 
 
 def params_file() -> str:
     """The text of config/matcher.yaml: each parameter with its default, choices and description."""
-    lines = [f'{field.name}: {_as_yaml(field.default)}' for field in FIELDS]
+    lines = [f'{field.name}: {_as_yaml(field.default)}' for field in FIELDS.values()]
     width = max(map(len, lines))
-    comments = [f'{"* " if field.metadata["dynamic"] else ""}{_in_yaml(field)}' for field in FIELDS]
+    comments = [f'{"* " if field.metadata["dynamic"] else ""}{_in_yaml(field)}' for field in FIELDS.values()]
     return HEAD + ''.join(f'    {line:{width}} # {comment}\n' for line, comment in zip(lines, comments, strict=True))
 
 
 def table() -> str:
     """The rows of docs/parameters.md: name, default, range or choices, meaning."""
     rows = [f'| `{field.name}`{" *" if field.metadata["dynamic"] else ""} | {_default(field.default)} | {_values(field)} | '
-            f'{_meaning(field)} |' for field in FIELDS]
+            f'{_meaning(field)} |' for field in FIELDS.values()]
     return '\n'.join(['| parameter | default | values | meaning |', '|---|---|---|---|', *rows])
 
 

@@ -15,6 +15,7 @@ from .summary import AGAINST_FIRST, GROUPS, written
 
 NEEDED = {'Stereo': '--stereo', 'Depth': '--depth', 'Agreement with the first': '--compare', 'Live': '--live'}  # by group
 
+
 @dataclass(frozen=True)
 class Requirement:
     """A metric of the first matcher, or of those that have it, and the value that it may reach but not pass to the worse side."""

@@ -24,16 +24,15 @@ def value_of(name: str, text: str) -> Any:
 
 
 def undeclared(declared: Collection[str], files: Collection[str], parameters: Collection[str] = (),
-               advice: str = 'add -s for a list', words: Sequence[str] | None = None) -> dict[str, str]:
+               advice: str = 'add -s for a list') -> dict[str, str]:
     """The arguments NAME:=VALUE of the command line that name `parameters`, where `ros2 launch` was given one of these `files`.
 
     Empty where another file was given: its arguments have meanings of their own. Raises ValueError for a name that is neither a
     parameter nor `declared`, with a similar one or the `advice`.
     """
-    words = sys.argv if words is None else words
-    if not any(Path(word).name in files for word in words):
+    if not any(Path(word).name in files for word in sys.argv):
         return {}
-    given = dict(word.split(':=', 1) for word in words if ':=' in word)
+    given = dict(word.split(':=', 1) for word in sys.argv if ':=' in word)
     for name in given:
         if name not in declared and name not in parameters:
             near = difflib.get_close_matches(name, [*declared, *parameters], 1, SIMILAR)
