@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lightglue_trt_ros.utils.errors import ConfigError
+from lightglue_trt_ros.utils.errors import ConfigError, did_you_mean
 
 from ..score.metrics import METRICS, PAIR_METRICS, Evaluation
 from .summary import AGAINST_FIRST, GROUPS, written
@@ -38,9 +37,8 @@ class Requirement:
             raise ConfigError(f'{option} {text}: write it as NAME=VALUE or strideN.NAME=VALUE, for example pose_auc@10=40')
         stride, name, number = int(match[1] or 1), match[2], match[3]
         if name not in METRICS:
-            near = difflib.get_close_matches(name, METRICS, 1, 0.4)
-            hint = f': did you mean {near[0]}?' if near else '.'
-            raise ConfigError(f'{option} {text}: there is no metric {name}{hint} Metrics: {", ".join(METRICS)}')
+            question = did_you_mean(name, METRICS, 0.4) or 'none is similar.'
+            raise ConfigError(f'{option} {text}: there is no metric {name}: {question} Metrics: {", ".join(METRICS)}')
         try:
             value = float(number)
         except ValueError:

@@ -6,13 +6,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..utils.errors import ConfigError
+from ..utils.errors import ConfigError, did_you_mean
 from .early_exit import ALL_LAYERS, DEPTH_CONFIDENCE
 from .score_calibration import ScoreCalibration
 from .types import Thresholds
@@ -174,6 +173,4 @@ def check_names(given: Collection[str], known: Collection[str]) -> None:
         if name in RENAMED:
             raise ConfigError(f'the setting {name!r} is now {RENAMED[name]}')
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f'did you mean {near[0]}?' if near else f'there are {", ".join(known)}'
-            raise ConfigError(f'unknown setting {name!r}: {hint}')
+            raise ConfigError(f'unknown setting {name!r}: {did_you_mean(name, known) or "there are " + ", ".join(known)}')

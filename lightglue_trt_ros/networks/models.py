@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 import math
@@ -14,7 +13,7 @@ from typing import Any
 
 from ..core.config import FETCHED_MODELS, SHIPPED_MODELS
 from ..core.score_calibration import UNCALIBRATED, ScoreCalibration
-from ..utils.errors import ConfigError, WeightsError
+from ..utils.errors import ConfigError, WeightsError, did_you_mean
 from .architecture import EXTRACTOR, MATCHER, NETWORKS, check_network, descriptors_for, descriptors_of, layers_of
 from .weight_store import load_weights, sources_of
 from .weights import Weights, read_network
@@ -122,9 +121,8 @@ def _own_folder(choice: str) -> Path:
     folder = Path(choice).expanduser().absolute()
     if os.sep in choice or (choice and folder.is_dir()):
         return folder
-    near = difflib.get_close_matches(choice, NAMES, n=1)
-    hint = f'did you mean {near[0]}? There are' if near else 'there are'
-    raise ConfigError(f'weights is {choice!r}: {hint} {", ".join(NAMES)}, or a folder that holds '
+    question = did_you_mean(choice, NAMES) or 'no model is called so.'
+    raise ConfigError(f'weights is {choice!r}: {question} There are {", ".join(NAMES)}, or a folder that holds '
                       f'{" and ".join(map(file_name, NETWORKS))}')
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..utils.errors import did_you_mean
 from .parameters import FIELDS, SIMILAR
 
 
@@ -35,8 +35,7 @@ def undeclared(declared: Collection[str], files: Collection[str], parameters: Co
     given = dict(word.split(':=', 1) for word in sys.argv if ':=' in word)
     for name in given:
         if name not in declared and name not in parameters:
-            near = difflib.get_close_matches(name, [*declared, *parameters], 1, SIMILAR)
-            raise ValueError(f'there is no argument {name}: {f"did you mean {near[0]}?" if near else advice}')
+            raise ValueError(f'there is no argument {name}: {did_you_mean(name, [*declared, *parameters], SIMILAR) or advice}')
     return {name: text for name, text in given.items() if name not in declared}
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import array
 import dataclasses
-import difflib
 import itertools
 import re
 import sys
@@ -20,7 +19,7 @@ from rclpy.parameter import Parameter
 
 from ..core.config import MAX_KEYPOINTS, MatcherConfig, check_cameras, check_names, check_setting, setting
 from ..core.depth import NOISE
-from ..utils.errors import ConfigError
+from ..utils.errors import ConfigError, did_you_mean
 from ..utils.limits import MEGAPIXELS
 from .qos import check_overrides
 
@@ -136,8 +135,7 @@ def settings_given(node: Node, known: Collection[str]) -> dict[str, Any]:
             node.get_logger().warning(f'the params file {path} has parameters of {others}, and none of {own}: what is not set '
                                       'elsewhere keeps its default')
         everywhere.update(key for name, parameters in sections.items() if '*' in name for key in _flat(parameters))
-    foreign = {name for name in everywhere.intersection(given) - set(known)
-               if not difflib.get_close_matches(name, known, n=1, cutoff=SIMILAR)}
+    foreign = {name for name in everywhere.intersection(given) - set(known) if not did_you_mean(name, known, SIMILAR)}
     if foreign:
         node.get_logger().warning(f'a params file gives {", ".join(sorted(foreign))} to every node (/**): no settings of this one')
     given = {name: value for name, value in given.items() if name not in foreign}

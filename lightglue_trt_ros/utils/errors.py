@@ -1,5 +1,6 @@
 """Every error that this package raises on purpose. Each message has the cause, the values, and what to do."""
 
+import difflib
 import traceback
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
@@ -66,6 +67,11 @@ def naming(place: Path | str) -> Iterator[None]:
 def first_of(names: Collection[object], most: int) -> str:
     """The first `most` of some names for a message, and how many there are if these are not all."""
     return ', '.join(map(str, islice(names, most))) + f' … ({len(names)} in all)' * (len(names) > most)
+
+
+def did_you_mean(name: str, known: Collection[str], similarity: float = 0.6) -> str:
+    """The question with the known name that is most like an unknown one; empty where none is so similar."""
+    return ''.join(f'did you mean {near}?' for near in difflib.get_close_matches(name, known, 1, similarity))
 
 
 def in_words(error: BaseException) -> str:

@@ -122,7 +122,7 @@ def test_folder_without_metadata_is_a_model_under_its_own_name(mine):
 
 @pytest.mark.parametrize(('choice', 'words'), [
     ('our', r"weights is 'our': did you mean ours\? There are ours, ours_light, magicleap, or a folder"),
-    ('auto', 'there are ours, ours_light, magicleap'),
+    ('auto', 'There are ours, ours_light, magicleap'),
     ('', "weights is ''"), ('homography', 'extractor.safetensors and matcher.safetensors')])
 def test_unknown_model_is_refused_with_what_there_is(choice, words, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
