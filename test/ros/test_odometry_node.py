@@ -13,6 +13,7 @@ rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is
 nav = pytest.importorskip('nav_msgs.msg', reason='nav_msgs is not installed: the odometry is not tested')
 from diagnostic_msgs.msg import DiagnosticStatus
 from rcl_interfaces.srv import SetParameters
+from rclpy.node import Node
 from rclpy.parameter import Parameter
 from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import CameraInfo, PointCloud2, PointField
@@ -30,6 +31,7 @@ from lightglue_trt_ros.odometry.sliding_window import MatchOdometry
 from lightglue_trt_ros.ros.clouds import fill_cloud, layout_of, point_fields
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.odometry_node import UPRIGHT, OdometryNode
+from lightglue_trt_ros.ros.parameters import settings_given
 from lightglue_trt_ros.utils.errors import ConfigError
 
 K = np.array([[FOCAL, 0, SIZE[0] / 2], [0, FOCAL, SIZE[1] / 2], [0, 0, 1]])
@@ -213,9 +215,10 @@ def test_a_line_tells_of_a_params_file_exactly_where_rcl_does_not_apply_it(secti
         namespace, _, node_name = name.rpartition('/')
         arguments = ['--ros-args', '-r', f'__ns:={namespace or "/"}', '-r', f'__node:={node_name}', '--params-file', str(file)]
         monkeypatch.setattr('sys.argv', ['odometry', *arguments])
-        node = OdometryNode(cli_args=arguments)
+        node = Node('any', cli_args=arguments, automatically_declare_parameters_from_overrides=True, enable_rosout=False,
+                    start_parameter_services=False)
         assert node.get_fully_qualified_name() == name
-        is_applied = node._frame == 'map'
+        is_applied = settings_given(node, ['odom_frame']) == {'odom_frame': 'map'}
         node.destroy_node()
         line = f'the params file {file} has parameters of {"nobody" if not section else ""}'
         assert (line in capfd.readouterr().err) is not is_applied
