@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .calibration_texts import in_pixels
 from .poses import poses_from
 
 Values = Mapping[str, Any]  # of a file, by key
@@ -22,7 +23,7 @@ _INNER = ('projection', 'intrinsics', 'intrinsic', 'camera_intrinsics', 'camerai
 _OF_MIDDLE = {'u0': 'cx', 'v0': 'cy', 'ppx': 'cx', 'ppy': 'cy'}  # other names of a principal point
 _RECTIFYING = ('size', 'R', 'T', 'E', 'F', 'R1', 'R2', 'P1', 'P2', 'Q')  # of stereoCalibrate and stereoRectify
 _VIKIT = {'pinhole': 'radtan', 'pinholeradialtangential': 'radtan', 'equidistantcamera': 'equidistant',
-          'pinholeequidistant': 'equidistant', 'pinholenodistortion': 'none'}  # SVO's and FAST-LIVO's cam_model
+          'pinholeequidistant': 'equidistant', 'pinholenodistortion': 'none', 'atan': 'fov'}  # SVO's and FAST-LIVO's cam_model
 _OKVIS = {'radialtangential': 'radtan', 'radialtangential8': 'rational_polynomial'}
 
 
@@ -151,8 +152,8 @@ def _basalt(values: Values) -> Cameras:
     for number, (camera, size) in enumerate(zip(entry['intrinsics'], entry['resolution'], strict=True)):
         kind, lens, pose = camera['camera_type'], camera['intrinsics'], entry['T_imu_cam'][number]
         cameras[number] = {
-            **{name: value for name, value in lens.items() if name[:1] in 'kp'}, 'resolution': size,
-            'camera_model': 'pinhole' if kind in _BASALT else kind, 'distortion_model': _BASALT.get(kind, kind),
+            **{name: value for name, value in lens.items() if name[:1] not in 'fc'}, 'resolution': size,
+            'camera_model': 'pinhole' if kind in _BASALT else kind, 'distortion_model': _BASALT.get(kind, 'none'),
             'intrinsics': [lens[name] for name in ('fx', 'fy', 'cx', 'cy')],
             'T_imu_cam': poses_from([[pose[f'p{axis}'] for axis in 'xyz']], [[pose[f'q{axis}'] for axis in 'xyzw']])[0].tolist()}
     return cameras
@@ -171,9 +172,10 @@ def _vikit(values: Values) -> dict[str, Any]:
     kind = str(values['cam_model'])
     model = _VIKIT.get(kind.lower())
     names = [name for name in ('cam_d{}', 'k{}') for name in map(name.format, range(5)) if name in values]
-    return {'camera_model': kind if model is None else 'pinhole', 'resolution': [values['cam_width'], values['cam_height']],
-            'intrinsics': [values[f'cam_{name}'] for name in ('fx', 'fy', 'cx', 'cy')], 'distortion_model': model or kind,
-            'distortion_coeffs': [values[name] for name in names] or [0.0] * 4}
+    *size, fx, fy, cx, cy = (values[f'cam_{name}'] for name in ('width', 'height', 'fx', 'fy', 'cx', 'cy'))
+    return {'camera_model': kind if model is None else 'pinhole', 'resolution': size,
+            'intrinsics': in_pixels([fx, fy, cx, cy], size) if model == 'fov' else [fx, fy, cx, cy],
+            'distortion_model': model or kind, 'distortion_coeffs': [values[name] for name in names] or [0.0] * 4}
 
 
 def _vikit_names(values: Values) -> list[str]:

@@ -6,7 +6,7 @@ Nothing about a lens is dropped: a key of distortion that a form does not read i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from .calibration_exports import as_chain
 from .calibration_fields import SIZES, Fields, is_zero, rigid
 from .calibration_lens import MODEL_KEYS, OTHERS, camera_model, lens_of
 from .calibration_texts import BySize
+from .fitted_lenses import PARAMETERS, fitted
 
 MATRICES = ('camera_matrix', 'k', 'cameramat', 'cameramatrix', 'intrinsic_matrix', 'intrinsicmatrix', 'mtx', 'm',
             'camera_intrinsic', 'cam_k')
@@ -166,7 +167,9 @@ def check_baseline(metres: float, name: str) -> float:
     return metres
 
 
-def _camera(size: tuple[int, int], k: list[float], model: str, d: list[float]) -> Intrinsics:
+def _camera(size: tuple[int, int], k: list[float], model: str, d: list[float], parameters: Sequence[float] = ()) -> Intrinsics:
+    if model in PARAMETERS:
+        return _fitted(size, k, model, d, parameters)
     if model == 'none' and any(d):
         raise ValueError(f'its images have no distortion by the model, and D = {d}: one of both is wrong')
     if model in OTHERS and any(d):
@@ -176,6 +179,30 @@ def _camera(size: tuple[int, int], k: list[float], model: str, d: list[float]) -
     camera = Intrinsics(*size, np.reshape(k, (3, 3)), POLYNOMIAL.get(model.replace('-', '_'), model), np.array(d, np.float64))
     distortion_model(camera)
     return camera
+
+
+def _fitted(size: tuple[int, int], k: list[float], model: str, d: list[float], parameters: Sequence[float]) -> Intrinsics:
+    """A camera with the `parameters` of PARAMETERS, of whose models FOV has its own as a coefficient, and omni alone has others."""
+    if model == 'fov' and not parameters:
+        d, parameters = [0.0, *d[1:]], d[:1]
+    if len(parameters) != len(PARAMETERS[model]):
+        raise ValueError(f'the lens is {model}, whose {", ".join(PARAMETERS[model])} are not read here: undistort the images')
+    if any(d) and not (model == 'omni' and len(d) <= 5):
+        raise ValueError(f'{model} with D = {d} is not read: undistort the images, or calibrate anew without D')
+    lens = fitted(model, parameters, np.reshape(k, (3, 3)), d, size)
+    return Intrinsics(*size, lens.k, 'equidistant', np.array(lens.d),
+                      source=f'its {model} as the equidistant lens within {max(lens.off_px, 0.01):.2f} px of it')
+
+
+def _parameters(fields: Fields, model: str) -> list[float]:
+    """Those of PARAMETERS, before the focal lengths in the list of intrinsics or by their names; none of other models."""
+    names = PARAMETERS.get(model, ())
+    if names and fields.is_plain_list('intrinsics') and fields.count('intrinsics') == 4 + len(names):
+        return fields.numbers('intrinsics')[:-4]
+    if model != 'fov' and (missing := [name for name in names if name not in fields]):
+        raise ValueError(f'{model} has no {" and no ".join(missing)}: give {", ".join(names)} before the focal lengths in '
+                         'intrinsics, or as keys')
+    return [fields.numbers(name, 1)[0] if fields.is_listed(name) else fields.number(name) for name in names if name in fields]
 
 
 def _pinhole(fx: float, fy: float, cx: float, cy: float) -> list[float]:
@@ -197,7 +224,7 @@ def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
     """A mapping with size, K and coefficients, by whichever names. Of rectified images its projection matrix counts."""
     fields = Fields(values)
     model = camera_model(fields, 'model', 'camera_model', 'model_type')
-    matrix, listed = _matrix_of(fields), fields.first('intrinsics')
+    matrix, listed, parameters = _matrix_of(fields), fields.first('intrinsics'), _parameters(fields, model)
     if matrix is not None:
         size, k = _size(fields, SIZES[1]), _k_of(fields, matrix)  # four numbers are DSEC's
         if not any(k[2:6:3]) and all(k[6:8]):  # column by column, as Open3D, Record3D and MATLAB have it
@@ -205,7 +232,7 @@ def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
         if 'fx' in fields and fields.number('fx') != k[0]:
             raise ValueError(f'{fields.whole(matrix)} has the focal length {k[0]:g}, and fx is {fields.number("fx"):g}: remove one')
     elif listed is not None:
-        size, k = _size(fields, SIZES[4]), _pinhole(*fields.numbers(listed, 4))
+        size, k = _size(fields, SIZES[4]), _pinhole(*fields.numbers(listed, *{4, 4 + len(parameters)})[-4:])
     else:
         size = _size(fields, SIZES[0])
         k = _pinhole(*map(fields.number, _focals_of(fields)))
@@ -214,7 +241,8 @@ def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
     if projection is not None and is_camera(p[:, :3]):
         return Intrinsics(*size, p[:, :3], 'plumb_bob', np.zeros(5), shift_m=-float(p[0, 3] / p[0, 0]) if p[0, 0] > 0 else 0.0,
                           source=f'its {fields.whole(projection)}')
-    lens = lens_of(fields, model, np.hypot(size[0] / k[0], size[1] / k[4]) / 2 if k[0] and k[4] else 0.0)
+    wide = np.hypot(size[0] / k[0], size[1] / k[4]) / 2 if k[0] and k[4] and not parameters else 0.0
+    lens = lens_of(fields, '' if parameters else model, wide)
     if rectified and matrix is not None and any(lens[1]):
         missing = 'it has no projection_matrix' if projection is None else \
             f'its {fields.whole(projection)} is {p.tolist()}, which is not calibrated'
@@ -226,7 +254,9 @@ def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
     if any(lens[1]) and fields.get('distorted', True) is False:  # of MonoGS and its kin
         raise ValueError(f'distorted: False, and D = {lens[1]} are of the raw images: remove them if the images are undistorted')
     fields.check_all_read()
-    return _camera(size, k, *lens)
+    if parameters and lens[0] not in ('none', *POLYNOMIAL):
+        raise ValueError(f'{model} with {lens[0]} is not read: undistort the images, or calibrate anew with {model} and radtan')
+    return _camera(size, k, model, lens[1], parameters) if parameters else _camera(size, k, *lens)
 
 
 def _chain(cameras: Mapping[str, Any]) -> dict[str, DescribedCamera]:
@@ -275,16 +305,21 @@ def _optional(fields: Fields, *names: str) -> Float64 | None:
 
 
 def _vins(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
-    """VINS's: model_type: PINHOLE, image_width, image_height, projection_parameters and distortion_parameters."""
+    """VINS's: model_type: PINHOLE, MEI or KANNALA_BRANDT, size, projection_parameters and distortion_parameters."""
     fields = Fields(values)
-    camera_model(fields, 'model_type')
-    size = fields.pixels('image_width'), fields.pixels('image_height')
-    projection, distortion = (fields.inner(f'{name}_parameters') for name in ('projection', 'distortion'))
-    k = _pinhole(*map(projection.number, ('fx', 'fy', 'cx', 'cy')))
+    size, projection = (fields.pixels('image_width'), fields.pixels('image_height')), fields.inner('projection_parameters')
+    if fields.text('model_type') == 'KANNALA_BRANDT':
+        k, d = _pinhole(*map(projection.number, ('mu', 'mv', 'u0', 'v0'))), [projection.number(f'k{i}') for i in range(2, 6)]
+        fields.check_all_read()
+        return _camera(size, k, 'equidistant', d)
+    kind, distortion = camera_model(fields, 'model_type'), fields.inner('distortion_parameters')
+    k = _pinhole(*map(projection.number, ('gamma1', 'gamma2', 'u0', 'v0') if kind == 'omni' else ('fx', 'fy', 'cx', 'cy')))
+    mirror = [fields.inner('mirror_parameters')] if kind == 'omni' else []
     model, d = lens_of(distortion)
-    for each in (fields, projection, distortion):
+    parameters = [each.number('xi') for each in mirror]
+    for each in (fields, projection, distortion, *mirror):
         each.check_all_read()
-    return _camera(size, k, model, d)
+    return _camera(size, k, kind if mirror else model, d, parameters)
 
 
 def _vins_in_body(fields: Fields) -> Float64 | None:
@@ -311,7 +346,8 @@ def _vins_rig(fields: Fields, read: Callable[[str], Mapping[str, Any]]) -> dict[
 def _elsewhere(fields: Fields, key: str, read: Callable[[str], Mapping[str, Any]], rectified: bool) -> Intrinsics:
     file = str(fields.get(key))
     try:
-        return replace(_vins(read(file), rectified), source=file)
+        camera = _vins(read(file), rectified)
+        return replace(camera, source=', '.join(filter(None, (file, camera.source))))
     except ValueError as error:
         raise ValueError(f'{key}, {file}: {error}') from None
     except KeyError as error:

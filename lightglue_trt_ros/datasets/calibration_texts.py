@@ -24,8 +24,8 @@ _ZED_REMARK = "of raw images: those of ZED's SDK and ROS driver mostly are recti
 _OST = re.compile(r'^(width|height|camera matrix|distortion|projection)\s*\n((?:\s*' + _NUMBER + r'\s)+)', re.MULTILINE)
 _OST_KEYS = {'width': 'image_width', 'height': 'image_height', 'camera matrix': 'camera_matrix',
              'distortion': 'distortion_coefficients', 'projection': 'projection_matrix'}
-_DSO = {'pinhole': 'none', 'radtan': 'radtan', 'equidistant': 'equidistant', 'kannalabrandt': 'equidistant', 'fov': '',
-        'atan': ''}  # what the lens is called, '': it is not read
+_DSO = {'pinhole': 'none', 'radtan': 'radtan', 'equidistant': 'equidistant', 'kannalabrandt': 'equidistant', 'fov': 'fov',
+        'atan': 'fov'}  # what the lens is called
 _PROJECTION = re.compile(rf'^P(?:_rect_)?0?(\d):((?:[ \t]+{_NUMBER}){{12}})[ \t]*$', re.MULTILINE)  # P2 or P_rect_02
 _MIDDLEBURY = re.compile(rf'^cam(\d)\s*=\s*\[((?:[\s;]*{_NUMBER}){{9}})\s*\]', re.MULTILINE)
 _REALSENSE = re.compile(r'^\s*Intrinsic of "(.+?)"(.*?)(?=^\s*(?:Intrinsic|Extrinsic|Motion|Device)|\Z)', re.MULTILINE | re.DOTALL)
@@ -257,10 +257,13 @@ def _of_line(values: list[float]) -> dict[str, Any]:
 
 
 def _of_dso(lens: str, values: list[float], size: list[int]) -> dict[str, Any]:
-    """With Kalibr's keys. DSO's relative numbers are of the width and the height."""
-    focals, d = values[:4], values[4:]
-    if max(focals) < 10:
-        fx, fy, cx, cy = (value * side for value, side in zip(focals, size * 2, strict=True))
-        focals = [fx, fy, cx - 0.5, cy - 0.5]
-    return {'cam0': {'camera_model': 'pinhole' if lens else 'fov', 'resolution': size, 'intrinsics': focals,
+    """With Kalibr's keys."""
+    d = values[4:]
+    return {'cam0': {'camera_model': 'pinhole', 'resolution': size, 'intrinsics': in_pixels(values[:4], size),
                      'distortion_model': lens, 'distortion_coeffs': d if lens != 'none' or any(d) else []}}
+
+
+def in_pixels(focals: list[float], size: list[int]) -> list[float]:
+    """fx, fy, cx, cy of numbers relative to width and height, as PTAM and DSO have them; pixels as they are."""
+    fx, fy, cx, cy = (value * side for value, side in zip(focals, size * 2, strict=True))
+    return [fx, fy, cx - 0.5, cy - 0.5] if max(focals) < 10 else focals

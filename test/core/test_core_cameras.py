@@ -340,7 +340,7 @@ def test_files_that_are_no_calibration(tmp_path: Path) -> None:
     path = tmp_path / 'sensor.yaml'
     for text, message in (('[1, 2]', 'no calibration'), ('a:\n\n  [', r'is no YAML, JSON or XML [^\n]*$'),
                           (EUROC.replace('resolution', 'size'), 'has no resolution'), (EUROC.replace(', 480', ''), 'sensor.yaml'),
-                          (EUROC.replace('pinhole', 'omni'), 'camera_model: omni'),
+                          (EUROC.replace('pinhole', 'ocam'), 'camera_model: ocam'),
                           (EUROC.replace('458.654', '.nan'), 'not finite'),
                           (ROS.replace('image_width', 'wide'), 'has no image_width, it has'),
                           (ROS.replace('0, 0, 1]', '0]'), 'has 7 values, not 9')):

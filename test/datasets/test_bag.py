@@ -327,7 +327,7 @@ def test_calibration_file(tmp_path: Path) -> None:
         assert camera.k.tolist() == [[1.5, 0, 3.5], [0, 2.5, 4.5], [0, 0, 1]]
         assert (camera.distortion_model, camera.d.tolist()) == (model, list(d))
     for text, message in ((good.replace('1.5', '.nan'), 'not finite'), (good.replace('1.5', '0'), 'not calibrated'),
-                          (good.replace('fx', 'f'), 'has no fx'), (good.replace('pinhole', 'omni'), 'model: pinhole'),
+                          (good.replace('fx', 'f'), 'has no fx'), (good.replace('pinhole', 'ocam'), 'model: pinhole'),
                           ('[', 'calib.yaml'), (good.replace('1.5', 'wide'), 'wide'), (good.replace('40', '-40'), '-40x30')):
         (seq / 'calib.yaml').write_text(text)
         with pytest.raises(BagError, match=message):

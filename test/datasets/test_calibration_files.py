@@ -345,16 +345,21 @@ def test_numbers_are_read_as_yaml_and_opencv_write_them(tmp_path_factory, d: lis
     assert load_intrinsics(path).d.tolist() == d
 
 
+NO_D = f'distortion_coeffs: {RADTAN}', 'distortion_coeffs: []'
 REFUSED = {
-    'omni': (KALIBR.replace('camera_model: pinhole', 'camera_model: omni'), 'camera_model: omni'),
-    'ds': (inside('cam0', KALIBR.replace('camera_model: pinhole', 'camera_model: ds')), 'cam0: camera_model: ds'),
-    'eucm': (KALIBR.replace('camera_model: pinhole', 'camera_model: eucm'), 'camera_model: eucm'),
-    'fov': (KALIBR.replace('radtan', 'fov'), "'fov'"),
+    'omni without xi': (KALIBR.replace('camera_model: pinhole', 'camera_model: omni'), 'has no xi'),
+    'ds with radtan': (inside('cam0', KALIBR.replace('camera_model: pinhole', 'camera_model: ds\nxi: -0.2\nalpha: 0.6')),
+                       r'cam0: ds with D = \[-0.28'),
+    'omni with equidistant': (KALIBR.replace('pinhole', 'omni\nxi: 0.9').replace('radtan', 'equidistant'), 'omni with equidistant'),
+    'fov with four numbers': (KALIBR.replace('radtan', 'fov'), r'fov with D = \[0.0, 0.07'),
+    'ds that is no lens': (KALIBR.replace('pinhole', 'ds').replace(*NO_D).replace('[450.0,', '[-2.0, 0.1, 450.0,'),
+                           r'ds with \[-2.0, 0.1\] is no lens'),
+    'omni that no lens fits': (KALIBR.replace('pinhole', 'omni\nxi: 0.9').replace('0.0002', '0.02'), 'nearest equidistant lens is'),
     'own, other model': (f'{OWN}distortion: kannala_brandt6\ndist: {KB}\n', "'kannala_brandt6'"),
-    'MEI': (VINS.replace('PINHOLE', 'MEI'), 'model_type: MEI'),
-    'KANNALA_BRANDT': (VINS.replace('PINHOLE', 'KANNALA_BRANDT'), 'model_type: KANNALA_BRANDT.*equidistant'),
+    'MEI': (VINS.replace('PINHOLE', 'MEI'), 'has no gamma1'),
+    'KANNALA_BRANDT': (VINS.replace('PINHOLE', 'KANNALA_BRANDT'), 'has no mu'),
     'SCARAMUZZA': (VINS.replace('PINHOLE', 'SCARAMUZZA'), 'model_type: SCARAMUZZA'),
-    'ORB-SLAM3': (orbslam(kind='Omni'), 'Camera.type: Omni'),
+    'ORB-SLAM3': (orbslam(kind='Omni'), 'the lens is omni, whose xi are not read here'),
     'inverse of RealSense': (REALSENSE.replace('[0.0', '[0.1'), r'inverse_brown_conrady with D = \[0.1.*undistort the images'),
     'ftheta of RealSense': (REALSENSE.replace('Inverse Brown Conrady', 'distortion.ftheta'), 'model: distortion.ftheta'),
     'pinhole with D': (ROS.replace('plumb_bob', 'pinhole'), 'pinhole with D = .*plumb_bob'),
@@ -385,7 +390,7 @@ REFUSED = {
     'numbers inside a lens': (OWN + inside('lens', f'params: {RADTAN}\n'), r'lens.*-0.28.* is not read'),
     'a list named lens': (f'{OWN}lens: {RADTAN}\n', r'lens: \[-0.28.* is not read'),
     'a lens that is a fisheye': (f'{OWN}dist: {RADTAN}\n' + inside('lens', 'model: fisheye\n'), 'lens: .*fisheye.* is not read'),
-    'a lens by its type': (f'{OWN}type: omni\ndist: {RADTAN}\n', 'type: omni, and only plumb_bob.*name one of these if it is that'),
+    'a lens by its type': (f'{OWN}type: ocam\ndist: {RADTAN}\n', 'type: ocam, and only plumb_bob.*name one of these if it is that'),
     'a product': (OWN.replace('pinhole', 'acA1300') + f'dist: {RADTAN}\n', 'model: acA1300, .*names a product, remove the line'),
     'a projection with a shift': (json.dumps({'width': 640, 'height': 480, 'cam_K': [[*row, 0.5] for row in K]}),
                                   r'cam_K is a projection, its fourth column is \[0.5'),
@@ -410,15 +415,14 @@ REFUSED = {
     'five intrinsics': (KALIBR.replace('[450.0,', '[0.9, 450.0,'), 'intrinsics has 5 values, not 4'),
     'seven values': (ROS.replace('0, 0, 1]', '0]'), 'camera_matrix has 7 values, not 9'),
     'no mapping': (VINS.replace('projection_parameters:\n', 'projection_parameters: 3\nother:\n'), 'projection_parameters: 3'),
-    'COLMAP, other model': (COLMAP.format('FOV', '450 451 320 240 0.9'), 'cam1: camera_model: FOV, and only'),
+    'COLMAP, other model': (COLMAP.format('THIN_PRISM_FISHEYE', '450 451 320 240 0.9'), 'cam1: camera_model: THIN.*, and only'),
     'COLMAP, too few': (COLMAP.format('OPENCV', '450 451 320 240'), "begins with '1 OPENCV 640 480.*forms that are"),
-    'Basalt, ds': (basalt('ds', {'xi': -0.2, 'alpha': 0.5}), 'cam0: camera_model: ds, and only'),
     'Open3D, an empty K': (json.dumps({'width': 640, 'height': 480, 'intrinsic_matrix': [0] * 9}), 'not calibrated'),
     'cameras of another tool': (json.dumps({'cameras': [{'name': 'left'}]}), 'has no width, it has cameras'),
     'MATLAB with skew': (matlab(K=[[450.0, 0.3, 320.5], [0, 451.0, 240.5], [0, 0, 1]]), 'skew: 0.3'),
     'Gyroflow, stretched': (gyroflow(input_horizontal_stretch=1.5), 'camera_model: stretched by 1.5 and 1, and only'),
     'Gyroflow, other lens': (gyroflow(digital_lens='gopro_superview'), 'camera_model: gopro_superview, and only'),
-    'FAST-LIVO, other model': (vikit('ATAN'), 'camera_model: ATAN, and only'),
+    'FAST-LIVO, other model': (vikit('Ocam'), 'camera_model: Ocam, and only'),
     'OpenSfM, other model': (opensfm('spherical', '', []), 'camera_model: spherical, and only'),
     'OpenCalib, of OCamCalib': (OPENCALIB.replace('450.0', '0.99').replace('451.0', '1.0'), 'is a fisheye'),
     'calibration of names': (json.dumps({'width': 640, 'height': 480, 'calibration': {'fx': 450.0}}), 'has no fx, it has width'),
@@ -515,10 +519,70 @@ def test_numbers_that_are_no_camera_are_no_calibration(write, text: str) -> None
         load_intrinsics(write(text))
 
 
-@pytest.mark.parametrize('name', ['FOV ', ''])
-def test_lens_of_dso_that_is_not_read_is_refused_by_its_name(write, name: str) -> None:
-    with pytest.raises(BagError, match=r'camera_model: fov, and only .*pinhole can be used'):
-        load_intrinsics(write(f'{name}0.5 0.6 0.5 0.5 0.9\n640 480\ncrop\n640 480\n'))
+def renamed(text: str, **names: str) -> str:
+    """A text with other names of keys."""
+    for name, other in names.items():
+        text = text.replace(f'{name}:', f'{other}:')
+    return text
+
+
+FOV = '0.703125 0.93958333333 0.5 0.5 0.9\n640 480\ncrop\n640 480\n'  # of K, relative to the size
+OTHER_LENSES = {
+    'DSO': (FOV, 'fov'), 'DSO by name': (f'FOV {FOV}', 'fov'),
+    'Kalibr, fov': (KALIBR.replace('radtan', 'fov').replace(str(RADTAN), '[0.9]'), 'fov'),
+    'COLMAP': (COLMAP.format('FOV', '450 451 320 240 0.9'), 'fov'),
+    'SVO': (vikit('ATAN', 'cam_d0', [0.9]).replace('450.0', '0.703125').replace('451.0', '0.93958333333').replace('319.5', '0.5')
+            .replace('239.5', '0.5'), 'fov'),
+    'Kalibr, ds': (inside('cam0', KALIBR.replace('pinhole', 'ds').replace(*NO_D).replace('radtan', 'none')
+                          .replace('[450.0,', '[-0.2, 0.6, 450.0,')), 'ds'),
+    'Basalt, ds': (basalt('ds', {'xi': -0.2, 'alpha': 0.6}), 'ds'),
+    'Basalt, eucm': (basalt('eucm', {'alpha': 0.6, 'beta': 1.1}), 'eucm'),
+    'Basalt, ucm': (basalt('ucm', {'alpha': 0.6}), 'ucm'),
+    'Kalibr, eucm': (KALIBR.replace('pinhole', 'eucm').replace(*NO_D).replace('[450.0,', '[0.6, 1.1, 450.0,'), 'eucm'),
+    'Kalibr, omni': (KALIBR.replace('pinhole', 'omni').replace('-0.28', '0.02').replace('[450.0,', '[0.9, 450.0,'), 'omni'),
+    'cv2.omnidir': (f'{OPENCV}model: omni\nxi: 0.9\nD: {[0.02, *RADTAN[1:]]}\n', 'omni'),
+    'VINS, MEI': (renamed(VINS.replace('PINHOLE', 'MEI').replace('-0.28', '0.02'), fx='gamma1', fy='gamma2', cx='u0', cy='v0')
+                  + 'mirror_parameters:\n   xi: 0.9\n', 'omni'),
+}
+
+
+def plane_of(model: str, ray: np.ndarray) -> np.ndarray:
+    """Where a ray meets the plane of a lens of OTHER_LENSES, by the formulas of the tools' papers."""
+    x, y, z = ray
+    radius, length = np.hypot(x, y), np.linalg.norm(ray)
+    if model == 'fov':
+        return ray[:2] / radius * np.arctan(2 * radius / z * np.tan(0.45)) / 0.9
+    if model == 'omni':
+        return ray[:2] / (z + 0.9 * length)
+    if model == 'ds':
+        w = -0.2 * length + z
+        return ray[:2] / (0.6 * np.sqrt(x * x + y * y + w * w) + 0.4 * w)
+    beta = 1.1 if model == 'eucm' else 1.0
+    return ray[:2] / (0.6 * np.sqrt(beta * (x * x + y * y) + z * z) + 0.4 * z)
+
+
+@pytest.mark.parametrize('tool', OTHER_LENSES)
+def test_other_lens_is_read_as_the_equidistant_one_near_it(write, tool: str) -> None:
+    text, model = OTHER_LENSES[tool]
+    camera = load_intrinsics(write(text, 'cameras.txt' if tool == 'COLMAP' else 'camera.yaml'))
+    assert (camera.distortion_model, camera.size) == ('equidistant', (480, 640))
+    assert re.search(rf'its {model} as the equidistant lens within 0\.\d\d px of it', camera.source)
+    for ray in np.array([[0.3, 0.2, 1], [-0.5, 0.4, 1], [0.6, -0.1, 1], [0.01, 0, 1], [-0.4, -0.4, 1]]):
+        u, v = plane_of(model, ray)
+        if model == 'omni':
+            s = u * u + v * v
+            scale, p1, p2 = 1 + 0.02 * s + RADTAN[1] * s * s, *RADTAN[2:]
+            u, v = u * scale + 2 * p1 * u * v + p2 * (s + 2 * u * u), v * scale + p1 * (s + 2 * v * v) + 2 * p2 * u * v
+        found, ideal = camera.lens.undistorted([[450 * u + 319.5, 451 * v + 239.5]]).points[0], camera.k @ ray
+        np.testing.assert_allclose(found, ideal[:2] / ideal[2], atol=0.3 if model == 'omni' else 0.02)
+
+
+def test_kannala_brandt_of_vins_is_equidistant(write) -> None:
+    text = re.sub(r'(?s)distortion_parameters:.*?(?=projection)', '', VINS.replace('PINHOLE', 'KANNALA_BRANDT'))
+    text = renamed(text, fx='mu', fy='mv', cx='u0', cy='v0')
+    lens = ''.join(f'   k{number}: {value}\n' for number, value in zip(range(2, 6), KB, strict=True))
+    camera = load_intrinsics(write(text.replace('projection_parameters:\n', f'projection_parameters:\n{lens}')))
+    assert (camera.distortion_model, camera.d.tolist(), camera.k.tolist()) == ('equidistant', KB, K)
 
 
 @pytest.mark.parametrize('d', [RADTAN, [*RADTAN, 0.003], [*RADTAN, 0.003, 0.1, 0.2, 0.3]])
@@ -530,9 +594,9 @@ def test_line_of_numbers_has_coefficients_in_the_order_of_opencv(write, d: list[
 
 
 def test_camera_beside_a_model_that_is_not_read(write) -> None:
-    chain = write(inside('cam0', KALIBR) + inside('cam1', KALIBR.replace('pinhole', 'omni')), 'camchain.yaml')
+    chain = write(inside('cam0', KALIBR) + inside('cam1', KALIBR.replace('pinhole', 'ocam')), 'camchain.yaml')
     assert load_intrinsics(Path(f'{chain}:cam0')).d.tolist() == RADTAN
-    with pytest.raises(BagError, match='cam1: camera_model: omni'):
+    with pytest.raises(BagError, match='cam1: camera_model: ocam'):
         load_intrinsics(Path(f'{chain}:cam1'))
 
 
@@ -540,7 +604,7 @@ INVERSE = np.linalg.inv(BODY).tolist()
 SECOND = (np.array(BODY) @ RIGHT_IN_LEFT).tolist()
 EXTRINSIC = ('extrinsicRotation: !!opencv-matrix\n   rows: 3\n   cols: 3\n   dt: d\n   data: [0, -1, 0, 1, 0, 0, 0, 0, 1]\n'
              'extrinsicTranslation: !!opencv-matrix\n   rows: 3\n   cols: 1\n   dt: d\n   data: [0.5, 0.25, -0.125]\n')
-NO_LENS = KALIBR.replace('pinhole', 'omni')  # a pose is read whatever the lens
+NO_LENS = KALIBR.replace('pinhole', 'ocam')  # a pose is read whatever the lens
 
 
 @pytest.mark.parametrize(('text', 'choice'), [
@@ -735,8 +799,8 @@ def test_configuration_of_vins_names_the_files_of_its_cameras(write) -> None:
     assert StereoRig(*pair).baseline_m == pytest.approx(0.11)
     for count in (0, 1):
         assert load_intrinsics(write(both.replace('num_of_cam: 2', f'num_of_cam: {count}'))).k.tolist() == K
-    right.write_text(VINS.replace('PINHOLE', 'MEI'))
-    with pytest.raises(BagError, match=r'config.yaml, cam1: cam1_calib, right.yaml: model_type: MEI'):
+    right.write_text(VINS.replace('PINHOLE', 'SCARAMUZZA'))
+    with pytest.raises(BagError, match=r'config.yaml, cam1: cam1_calib, right.yaml: model_type: SCARAMUZZA'):
         load_intrinsics(Path(f'{config}:cam1'))
     left.write_text(VINS.replace('image_width', 'width'))
     with pytest.raises(BagError, match=r'config.yaml, cam0 has no image_width in cam0_calib, left.yaml'):
