@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -75,8 +76,8 @@ class FrameMatcher:
             right: right image of a stereo pair, of the same size.
             mask: no point is where it is 0, and no keypoint within `mask_margin` of there.
             depth: registered to the image, of its size; or a function that is asked for it once the frame is matched.
-            camera: that took the image. Its lens then counts in covariances and checks; without, the image counts as a pinhole's.
-                Another one than that of the frame before starts anew.
+            camera: that took the image. Its lens then counts in covariances and checks; without, that of `right` or `depth` counts,
+                else the image is a pinhole's. Another one than that of the frame before starts anew.
 
         Returns:
             None for a frame without a reference: the first one, and the first after a reset. Its right image is not used.
@@ -87,12 +88,13 @@ class FrameMatcher:
             BagError: the camera's distortion model is unknown.
             EngineError: the backend failed.
         """
-        _check(image, stamp, self._last_stamp)
-        _check_others(image, right, depth, camera)
+        _check_image(image)
+        _check_stamp(stamp, self._last_stamp)
+        camera = _check_others(image, right, None if callable(depth) else depth, camera)
         if right is not None and self.config.reference == 'alternate':
             raise FrameError('reference is alternate, which a stereo pair cannot have: set it to previous')
         if mask is not None:
-            mask.check(size_of(image), self.backend.spec.size)
+            _of_kind(mask, Mask).check(size_of(image), self.backend.spec.size)
         self._reset_if_interrupted(image, stamp)
         self._use(camera)
         self._last_stamp = stamp
@@ -283,21 +285,39 @@ class FrameMatcher:
         return not detected or matched < self.config.keyframe_min_ratio * detected  # an empty reference would stay forever
 
 
-def _check_others(image: UInt8, right: RightImage | None, depth: object, camera: Intrinsics | None = None) -> None:
-    if camera is not None and camera.size != image.shape:
-        raise FrameError(f'the calibration is for {camera.width}x{camera.height} pixels, the image has '
-                         f'{size_text(size_of(image))}: give that of these images')
-    if right is not None and (right.image.shape != image.shape or right.image.dtype != np.uint8):
-        raise FrameError(f'the right image is {right.image.dtype} {right.image.shape}, the left one {image.dtype} {image.shape}: '
-                         'they must be alike')
-    if isinstance(depth, DepthImage) and depth.pixels.shape != image.shape:
-        raise FrameError(f'the depth image is {depth.pixels.shape}, the image {image.shape}: register it to the image')
+def _check_others(image: UInt8, right: RightImage | None, depth: Any, camera: Intrinsics | None = None) -> Intrinsics | None:
+    cameras = [] if camera is None else [_of_kind(camera, Intrinsics)]
+    if right is not None:
+        _check_image(_of_kind(right, RightImage).image, 'right image')
+        if right.image.shape != image.shape:
+            raise FrameError(f'the right image is {right.image.shape}, the left one {image.shape}: they must be alike')
+        cameras += [_of_kind(right.rig, StereoRig).left, right.rig.right]
+    if depth is not None:
+        shape = np.shape(_of_kind(depth, DepthImage).pixels)
+        if shape != image.shape or not 0 < depth.unit_m < math.inf:
+            raise FrameError(f'the depth image is {shape} of {depth.unit_m} m, the image {image.shape}: register it, set unit_m')
+        cameras += [_of_kind(depth.camera, Intrinsics)]
+    for each in cameras:
+        if each.size != image.shape:
+            raise FrameError(f'the calibration is for {each.width}x{each.height} pixels, the image has '
+                             f'{size_text(size_of(image))}: give that of these images')
+    return camera or next((each for each in cameras[:1] if each.lens.distorts), None)
 
 
-def _check(image: UInt8, stamp: float, last: float | None) -> None:
-    if image.ndim != 2 or image.dtype != np.uint8 or not image.size:
-        raise FrameError(f'the image is {image.dtype} {image.shape}: FrameMatcher takes gray uint8 (H, W)')
-    if not np.isfinite(stamp):
-        raise FrameError(f'the stamp is {stamp}: it must be seconds')
+def _of_kind(given: Any, kind: type) -> Any:
+    if not isinstance(given, kind):
+        raise FrameError(f'{type(given).__name__} is given where process takes {kind.__name__}, see docs/python.md')
+    return given
+
+
+def _check_image(image: UInt8, name: str = 'image') -> None:
+    if not isinstance(image, np.ndarray) or image.ndim != 2 or image.dtype != np.uint8 or not image.size:
+        shown = f'{image.dtype} {image.shape}' if isinstance(image, np.ndarray) else f'no array but {type(image).__name__}'
+        raise FrameError(f'the {name} is {shown}: FrameMatcher takes gray uint8 (H, W)')
+
+
+def _check_stamp(stamp: float, last: float | None) -> None:
+    if not isinstance(stamp, Real) or not math.isfinite(stamp):
+        raise FrameError(f'the stamp is {stamp!r}: it must be seconds')
     if stamp == last:
         raise FrameError(f'the stamp {stamp:.6f} s stands still: the camera repeats a frame or does not stamp its images')

@@ -107,9 +107,8 @@ class Standing(NamedTuple):
     def in_words(self) -> str:
         """A sentence with causes and remedies."""
         found = (f'{self.blocked:.0%} of the image, {self.where} of it, stands still while the camera moves, and gets no keypoints'
-                 if self.blocked > NOTABLE else
-                 f'{self.share:.0%} of the matches, {self.where} of the image, stand still while the others move, and are '
-                 f'{"dropped" if self.dropped else "kept (static_points)"}')
+                 if self.blocked > NOTABLE else f'{self.share:.0%} of the matches, {self.where} of the image, stand still while '
+                 f'the others move, and are {"dropped" if self.dropped else "kept (static_points)"}')
         return f'{found}: {CAUSES}'
 
 
