@@ -163,9 +163,7 @@ class FrameMatcher:
     def _use(self, camera: Intrinsics | None) -> None:
         """Take the calibration of the frame's camera. The first one changes no pixel, so tracks go on; the factor begins anew."""
         before = self._camera
-        if camera is not None and before is not None and camera.lens.same_as(before.lens):  # R and P of a pair may have changed
-            self._camera = camera
-        elif camera is not before:
+        if camera is not before and not (camera and before and camera.lens.same_as(before.lens)):  # another object may be as it
             if camera is not None:
                 _ = camera.lens  # raises for an unknown model, before anything has changed
                 if before is not None:

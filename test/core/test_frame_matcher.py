@@ -367,6 +367,14 @@ def test_calibration_of_another_size_or_model_drops_the_frame():
     assert frames.process(IMAGE, 0.3, camera=lens(-0.2)) is not None, 'the reference is still there'
 
 
+def test_keyframes_of_one_lens_share_their_camera_whatever_object_came():
+    """Only so their matches are fitted behind it: with an Intrinsics made for each frame they counted as a pinhole's."""
+    frames, _ = matcher({2: [0, 1, *[-1] * 6]}, refinement='none', keyframes=2)
+    for number in range(3):
+        frames.process(IMAGE, 0.1 * number, camera=lens(-0.2))
+    assert frames.keyframes.of(0.1).camera is frames.keyframes.of(0.2).camera is not None
+
+
 def rig(camera: Intrinsics) -> StereoRig:
     return StereoRig(camera, dataclasses.replace(camera, shift_m=0.1))
 
