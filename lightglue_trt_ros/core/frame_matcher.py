@@ -291,9 +291,10 @@ def _check_others(image: UInt8, right: RightImage | None, depth: Any, camera: In
             raise FrameError(f'the right image is {right.image.shape}, the left one {image.shape}: they must be alike')
         cameras += [_of_kind(right.rig, StereoRig).left, right.rig.right]
     if depth is not None:
-        shape = np.shape(_of_kind(depth, DepthImage).pixels)
-        if shape != image.shape or not 0 < depth.unit_m < math.inf:
-            raise FrameError(f'the depth image is {shape} of {depth.unit_m} m, the image {image.shape}: register it, set unit_m')
+        pixels = _of_kind(_of_kind(depth, DepthImage).pixels, np.ndarray)
+        if pixels.shape != image.shape or pixels.dtype.itemsize < 2 or not 0 < depth.unit_m < math.inf:
+            raise FrameError(f'the depth image is {pixels.dtype} {pixels.shape} of {depth.unit_m} m, the image {image.shape}: '
+                             'register it to the image, read 16 bits or more, and set unit_m')
         cameras += [_of_kind(depth.camera, Intrinsics)]
     for each in cameras:
         if each.size != image.shape:

@@ -80,7 +80,7 @@ def test_depth_of_another_size_is_refused():
     for depth in (depth_image((64, 80)), lambda: depth_image((64, 80))):
         frames.reset()
         frames.process(IMAGE, 0.0)
-        with pytest.raises(FrameError, match=r'the depth image is \(64, 80\) of 1.0 m, the image \(128, 160\): register'):
+        with pytest.raises(FrameError, match=r'the depth image is float32 \(64, 80\) of 1.0 m, the image \(128, 160\): register'):
             frames.process(IMAGE, 0.1, depth=depth)
 
 
@@ -388,6 +388,8 @@ HALF = dataclasses.replace(lens(0), width=80, height=64)
     ({'depth': DepthImage(np.ones(IMAGE.shape), 1.0, HALF)}, 'for 80x64 pixels'),
     ({'depth': lambda: DepthImage(np.ones(IMAGE.shape), 1.0, HALF)}, 'for 80x64 pixels'),
     ({'depth': DepthImage(np.ones(IMAGE.shape), 0.0, lens(0))}, r'\(128, 160\) of 0.0 m, .*set unit_m'),
+    ({'depth': DepthImage(IMAGE, 0.001, lens(0))}, r'uint8 \(128, 160\) of 0.001 m, .*read 16 bits or more'),
+    ({'depth': DepthImage(np.ones(IMAGE.shape).tolist(), 1.0, lens(0))}, 'list is given where process takes ndarray'),
     ({'depth': np.ones(IMAGE.shape)}, 'ndarray is given where process takes DepthImage'),
     ({'depth': DepthImage(np.ones(IMAGE.shape), 1.0, lens(0).k)}, 'ndarray is given where process takes Intrinsics'),
     ({'camera': lens(0).k}, 'ndarray is given where process takes Intrinsics'),
