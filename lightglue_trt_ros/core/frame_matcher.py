@@ -19,6 +19,7 @@ from .depth import DepthImage, locate
 from .depth_zero import DepthZero, evidence_of
 from .frame_pair import TrackedFrame, TrackedPair
 from .geometry import resize_gray, size_of, size_text, unit_of
+from .images import check_gray
 from .keyframes import Keyframes, match_keyframes
 from .masks import Mask
 from .refinement import Pyramid
@@ -88,7 +89,7 @@ class FrameMatcher:
             BagError: the camera's distortion model is unknown.
             EngineError: the backend failed.
         """
-        _check_image(image)
+        check_gray(image, 'the image')
         _check_stamp(stamp, self._last_stamp)
         camera = _check_others(image, right, None if callable(depth) else depth, camera)
         if right is not None and self.config.reference == 'alternate':
@@ -286,7 +287,7 @@ class FrameMatcher:
 def _check_others(image: UInt8, right: RightImage | None, depth: Any, camera: Intrinsics | None = None) -> Intrinsics | None:
     cameras = [] if camera is None else [_of_kind(camera, Intrinsics)]
     if right is not None:
-        _check_image(_of_kind(right, RightImage).image, 'right image')
+        check_gray(_of_kind(right, RightImage).image, 'the right image')
         if right.image.shape != image.shape:
             raise FrameError(f'the right image is {right.image.shape}, the left one {image.shape}: they must be alike')
         cameras += [_of_kind(right.rig, StereoRig).left, right.rig.right]
@@ -307,12 +308,6 @@ def _of_kind(given: Any, kind: type) -> Any:
     if not isinstance(given, kind):
         raise FrameError(f'{type(given).__name__} is given where process takes {kind.__name__}, see docs/python.md')
     return given
-
-
-def _check_image(image: UInt8, name: str = 'image') -> None:
-    if not isinstance(image, np.ndarray) or image.ndim != 2 or image.dtype != np.uint8 or not image.size:
-        shown = f'{image.dtype} {image.shape}' if isinstance(image, np.ndarray) else f'no array but {type(image).__name__}'
-        raise FrameError(f'the {name} is {shown}: FrameMatcher takes gray uint8 (H, W)')
 
 
 def _check_stamp(stamp: float, last: float | None) -> None:
