@@ -42,7 +42,7 @@ class KeptFeatures(Features, Protocol):
         """(K, D) float32 or float16, unit length; on a GPU a copy."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class HostFeatures:
     """Features in host memory."""
 
@@ -61,7 +61,7 @@ class Thresholds:
     at_zero: bool = False  # take the exit before the first layer, whatever is confident: for backends that have it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Matches:
     """The matcher's answer for a (reference, current) pair, one row per reference keypoint."""
 
@@ -112,7 +112,7 @@ class Standing(NamedTuple):
         return f'{found}: {CAUSES}'
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FrameMatches:
     """The correspondences of one frame with its reference: M rows, in pixels of the original images."""
 

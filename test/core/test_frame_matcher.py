@@ -375,6 +375,15 @@ def test_keyframes_of_one_lens_share_their_camera_whatever_object_came():
     assert frames.keyframes.of(0.1).camera is frames.keyframes.of(0.2).camera is not None
 
 
+def test_results_compare_as_the_objects_they_are():
+    """As arrays they raised NumPy's ValueError, in `in` and `remove` of lists too."""
+    frames, _ = matcher(refinement='none')
+    first, second, third = (frames.process(IMAGE, 0.1 * number) for number in range(3))
+    assert first is None
+    assert third in [second, third]
+    assert second != third
+
+
 def rig(camera: Intrinsics) -> StereoRig:
     return StereoRig(camera, dataclasses.replace(camera, shift_m=0.1))
 
