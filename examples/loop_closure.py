@@ -14,6 +14,8 @@ from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSProfile
 from sensor_msgs.msg import CameraInfo, PointCloud2
 
+from lightglue_trt_ros import Intrinsics
+
 KEPT, APART, SIMILAR, LEAST = 50, 3, 0.2, 30  # keyframes; keyframes between both ends of a loop; share of keypoints; points
 
 
@@ -46,11 +48,12 @@ class LoopClosure(Node):
         if len(values) == 1 or self.camera is None:
             return self.get_logger().warning(values[0].string_value or 'no CameraInfo yet: remap camera_info')
         u_ref, v_ref, _, _, _, _, _, _, *xyz, _ = (np.array(value.double_array_value) for value in values)
-        known = np.isfinite(xyz[2])  # x, y, z are of the second keyframe
+        info, k = self.camera, np.reshape(self.camera.k, (3, 3))
+        lens = Intrinsics(info.width, info.height, k, info.distortion_model, info.d).lens  # of any model that the matcher takes
+        points, pixels = np.column_stack(xyz), lens.undistorted(np.column_stack([u_ref, v_ref])).points
+        known = np.isfinite(np.hstack([points, pixels])).all(axis=1)  # x, y, z are of the second keyframe
         if np.count_nonzero(known) >= LEAST:
-            points, pixels = np.column_stack(xyz)[known], np.column_stack([u_ref, v_ref])[known]
-            k, d = np.reshape(self.camera.k, (3, 3)), np.array(self.camera.d)
-            found, rotation, shift, inliers = cv2.solvePnPRansac(points, pixels, k, d, reprojectionError=3.0)
+            found, rotation, shift, inliers = cv2.solvePnPRansac(points[known], pixels[known], k, None, reprojectionError=3.0)
             if found and len(inliers) >= LEAST:
                 place, angle = np.round(shift.ravel(), 3).tolist(), np.degrees(np.linalg.norm(rotation))
                 self.get_logger().info(f'loop: {stamp} is at {place} m, {angle:.2f} degrees from {earlier}, {len(inliers)} points')

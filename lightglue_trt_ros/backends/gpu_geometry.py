@@ -61,8 +61,7 @@ class GpuGeometry:
         cuda.launch('find_candidates', blocks, block, settings, points, searched, matches, *given, rows, *self._straight, mask,
                     results, self._keys)
         warps = -(-rows // WARPS)
-        cuda.launch('compete', warps, block, settings, refined, self._points, count, rows, self._keys, self._targets,
-                    self._winners)
+        cuda.launch('compete', warps, block, settings, refined, self._points, count, rows, self._keys, self._targets, self._winners)
         cuda.launch('propagate', warps, block, points, *given, rows, self._keys, self._targets, self._winners, results)
         cuda.receive(results)
 

@@ -40,17 +40,20 @@ class Intrinsics:
     height: int
     k: Float64  # (3, 3), pixels
     distortion_model: str  # plumb_bob, rational_polynomial or equidistant
-    d: Float64  # (n,)
+    d: Float64  # (n,), given in any shape
     rectification: Float64 = field(default_factory=lambda: np.eye(3))  # (3, 3): its axes to the rectified ones of a stereo pair
     shift_m: float = 0.0  # along the rectified x axis, from the pair's origin
     source: str = ''  # where the calibration comes from, for people: a file, or CameraInfo on a topic
 
     def __post_init__(self) -> None:
         for name in ('k', 'd', 'rectification'):
-            object.__setattr__(self, name, np.array(getattr(self, name), np.float64, order='C'))
+            values = np.array(getattr(self, name), np.float64, order='C')
+            object.__setattr__(self, name, values.ravel() if name == 'd' else values)  # OpenCV's are (1, n) or (n, 1)
+        if self.k.shape != (3, 3) or self.rectification.shape != (3, 3):
+            raise BagError(f'K of the intrinsics is {self.k.shape}, and R {self.rectification.shape}: both are (3, 3)')
         if self.width <= 0 or self.height <= 0:
             raise BagError(f'the intrinsics are for {self.width}x{self.height} pixels: set width and height to those of the images')
-        if self.k.shape != (3, 3) or not np.isfinite(self.k).all() or not np.isfinite(self.d).all():
+        if not np.isfinite(self.k).all() or not np.isfinite(self.d).all():
             raise BagError(f'the intrinsics are not finite: K = {self.k.tolist()}, D = {self.d.tolist()}; calibrate the camera')
         if not (self.k[0, 0] > 0 and self.k[1, 1] > 0 and self.k[2, 2] == 1):
             raise BagError(f'the intrinsics are K = {self.k.tolist()}: the camera is not calibrated')
@@ -73,8 +76,7 @@ class Intrinsics:
 
     def nearly(self, other: Intrinsics) -> bool:
         """Whether rays, R and shift differ by JITTER at most: with autofocus each image has a K of its own."""
-        return (same_view(self, other, JITTER * self.width)
-                and np.allclose(self.rectification, other.rectification, rtol=0.0, atol=JITTER)
+        return (same_view(self, other, JITTER * self.width) and np.allclose(self.rectification, other.rectification, 0.0, JITTER)
                 and bool(np.isclose(self.shift_m, other.shift_m, rtol=JITTER, atol=0.0, equal_nan=True)))
 
     @property
@@ -120,7 +122,7 @@ def is_rectified(topic: str) -> bool:
 
 
 def camera_info_topics(image_topic: str) -> tuple[str, ...]:
-    """The topics that may have an image topic's CameraInfo, the first one that exists counts.
+    """The topics that may have an image topic's CameraInfo, the first one that exists counts; the last one is the usual.
 
     /camera/camera_info for /camera/image_raw, whatever its transport, and camera_info for image_raw. Of rectified images
     camera_info_rect comes first, where Isaac ROS has the calibration of those.
@@ -133,11 +135,6 @@ def camera_info_topics(image_topic: str) -> tuple[str, ...]:
 def camera_info_places(image_topic: str) -> tuple[str, ...]:
     """These topics, and last the one below the images, as ZED and MYNT EYE have it: /rect/image/camera_info for /rect/image."""
     return *camera_info_topics(image_topic), f'{without_transport(image_topic)}/camera_info'
-
-
-def camera_info_topic(image_topic: str) -> str:
-    """The usual topic of an image topic's CameraInfo: /camera/camera_info for /camera/image_raw[/compressed]."""
-    return camera_info_topics(image_topic)[-1]
 
 
 def same_frame(one: str, other: str) -> bool:

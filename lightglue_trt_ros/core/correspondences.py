@@ -78,8 +78,7 @@ def correspond(sought: Sought, answer: Matches, keypoints: Float32, size: Size, 
     refined = refine(np.concatenate([rows, lost]), np.concatenate([points, np.full((len(lost), 2), np.nan, np.float32)]))
     scores, before = answer.scores.take(rows), sought.points.take(rows, axis=0)
     matched = refined.take(numbers[:count]).with_fallback(points, at_least_one).with_doubt(scores)
-    fit = epipolar_residuals(before, matched.points, matched.covariances, at_least_one, sought.fit_limit,
-                             sought.camera)
+    fit = epipolar_residuals(before, matched.points, matched.covariances, at_least_one, sought.fit_limit, sought.camera)
     lost_refined = refined.take(numbers[count:])
     if sought.mask is not None:
         allowed = np.flatnonzero(sought.mask.allows(lost_refined.points, size))
@@ -92,5 +91,4 @@ def correspond(sought: Sought, answer: Matches, keypoints: Float32, size: Size, 
         count, np.concatenate([rows, more.rows]), np.concatenate([next_rows, more.next_rows]),
         np.concatenate([before, sought.points.take(more.rows, axis=0)]), np.concatenate([matched.points, more.refined.points]),
         np.concatenate([matched.covariances, more.refined.covariances]),
-        np.concatenate([scores, np.zeros(len(more.rows), np.float32)]), fit.quantile, fit.inliers,
-        fit.second_quantile, fit.tested)
+        np.concatenate([scores, np.zeros(len(more.rows), np.float32)]), fit.quantile, fit.inliers, fit.second_quantile, fit.tested)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from numbers import Real
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from .depth import DepthImage, locate
 from .depth_zero import DepthZero, evidence_of
 from .frame_pair import TrackedFrame, TrackedPair
 from .geometry import resize_gray, size_of, size_text, unit_of
+from .images import check_gray
 from .keyframes import Keyframes, match_keyframes
 from .masks import Mask
 from .refinement import Pyramid
@@ -75,8 +77,8 @@ class FrameMatcher:
             right: right image of a stereo pair, of the same size.
             mask: no point is where it is 0, and no keypoint within `mask_margin` of there.
             depth: registered to the image, of its size; or a function that is asked for it once the frame is matched.
-            camera: that took the image. Its lens then counts in covariances and checks; without, the image counts as a pinhole's.
-                Another one than that of the frame before starts anew.
+            camera: that took the image. Its lens then counts in covariances and checks; without, that of `right` or `depth` counts,
+                else the image is a pinhole's. Another one than that of the frame before starts anew.
 
         Returns:
             None for a frame without a reference: the first one, and the first after a reset. Its right image is not used.
@@ -87,12 +89,13 @@ class FrameMatcher:
             BagError: the camera's distortion model is unknown.
             EngineError: the backend failed.
         """
-        _check(image, stamp, self._last_stamp)
-        _check_others(image, right, depth, camera)
+        check_gray(image, 'the image')
+        _check_stamp(stamp, self._last_stamp)
+        camera = _check_others(image, right, None if callable(depth) else depth, camera)
         if right is not None and self.config.reference == 'alternate':
             raise FrameError('reference is alternate, which a stereo pair cannot have: set it to previous')
         if mask is not None:
-            mask.check(size_of(image), self.backend.spec.size)
+            _of_kind(mask, Mask).check(size_of(image), self.backend.spec.size)
         self._reset_if_interrupted(image, stamp)
         self._use(camera)
         self._last_stamp = stamp
@@ -161,9 +164,7 @@ class FrameMatcher:
     def _use(self, camera: Intrinsics | None) -> None:
         """Take the calibration of the frame's camera. The first one changes no pixel, so tracks go on; the factor begins anew."""
         before = self._camera
-        if camera is not None and before is not None and camera.lens.same_as(before.lens):  # R and P of a pair may have changed
-            self._camera = camera
-        elif camera is not before:
+        if camera is not before and not (camera and before and camera.lens.same_as(before.lens)):  # another object may be as it
             if camera is not None:
                 _ = camera.lens  # raises for an unknown model, before anything has changed
                 if before is not None:
@@ -283,21 +284,34 @@ class FrameMatcher:
         return not detected or matched < self.config.keyframe_min_ratio * detected  # an empty reference would stay forever
 
 
-def _check_others(image: UInt8, right: RightImage | None, depth: object, camera: Intrinsics | None = None) -> None:
-    if camera is not None and camera.size != image.shape:
-        raise FrameError(f'the calibration is for {camera.width}x{camera.height} pixels, the image has '
-                         f'{size_text(size_of(image))}: give that of these images')
-    if right is not None and (right.image.shape != image.shape or right.image.dtype != np.uint8):
-        raise FrameError(f'the right image is {right.image.dtype} {right.image.shape}, the left one {image.dtype} {image.shape}: '
-                         'they must be alike')
-    if isinstance(depth, DepthImage) and depth.pixels.shape != image.shape:
-        raise FrameError(f'the depth image is {depth.pixels.shape}, the image {image.shape}: register it to the image')
+def _check_others(image: UInt8, right: RightImage | None, depth: Any, camera: Intrinsics | None = None) -> Intrinsics | None:
+    cameras = [] if camera is None else [_of_kind(camera, Intrinsics)]
+    if right is not None:
+        check_gray(_of_kind(right, RightImage).image, 'the right image')
+        if right.image.shape != image.shape:
+            raise FrameError(f'the right image is {right.image.shape}, the left one {image.shape}: they must be alike')
+        cameras += [_of_kind(right.rig, StereoRig).left, right.rig.right]
+    if depth is not None:
+        pixels = _of_kind(_of_kind(depth, DepthImage).pixels, np.ndarray)
+        if pixels.shape != image.shape or pixels.dtype.itemsize < 2 or not 0 < depth.unit_m < math.inf:
+            raise FrameError(f'the depth image is {pixels.dtype} {pixels.shape} of {depth.unit_m} m, the image {image.shape}: '
+                             'register it to the image, read 16 bits or more, and set unit_m')
+        cameras += [_of_kind(depth.camera, Intrinsics)]
+    for each in cameras:
+        if each.size != image.shape:
+            raise FrameError(f'the calibration is for {each.width}x{each.height} pixels, the image has '
+                             f'{size_text(size_of(image))}: give that of these images')
+    return camera or next((each for each in cameras[:1] if each.lens.distorts), None)
 
 
-def _check(image: UInt8, stamp: float, last: float | None) -> None:
-    if image.ndim != 2 or image.dtype != np.uint8 or not image.size:
-        raise FrameError(f'the image is {image.dtype} {image.shape}: FrameMatcher takes gray uint8 (H, W)')
-    if not np.isfinite(stamp):
-        raise FrameError(f'the stamp is {stamp}: it must be seconds')
+def _of_kind(given: Any, kind: type) -> Any:
+    if not isinstance(given, kind):
+        raise FrameError(f'{type(given).__name__} is given where process takes {kind.__name__}, see docs/python.md')
+    return given
+
+
+def _check_stamp(stamp: float, last: float | None) -> None:
+    if not isinstance(stamp, Real) or not math.isfinite(stamp):
+        raise FrameError(f'the stamp is {stamp!r}: it must be seconds')
     if stamp == last:
         raise FrameError(f'the stamp {stamp:.6f} s stands still: the camera repeats a frame or does not stamp its images')

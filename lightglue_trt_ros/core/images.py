@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ..utils.errors import BagError, ConfigError, ImageEncodingError
+from ..utils.errors import BagError, ConfigError, FrameError, ImageEncodingError
 from ..utils.limits import decode_image
 from .types import UInt8
 
@@ -140,6 +140,13 @@ def fill_image(msg: Any, image: UInt8, encoding: str) -> Any:
     msg.height, msg.width, msg.encoding, msg.step = *image.shape[:2], encoding, image.shape[1] * channels
     msg.data.frombytes(np.ascontiguousarray(image).reshape(-1))
     return msg
+
+
+def check_gray(image: Any, name: str, wanted: str = 'FrameMatcher takes gray uint8 (H, W)') -> None:
+    """Raise FrameError unless it is a uint8 array (H, W); `wanted` says for people what is."""
+    if not isinstance(image, np.ndarray) or image.ndim != 2 or image.dtype != np.uint8 or not image.size:
+        shown = f'{image.dtype} {image.shape}' if isinstance(image, np.ndarray) else f'no array but {type(image).__name__}'
+        raise FrameError(f'{name} is {shown}: {wanted}')
 
 
 def check_image(msg: Any, pixel_bytes: int = 1, chroma_rows: float = 0.0) -> None:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ..utils.errors import ConfigError, FrameError
 from ..utils.limits import decode_image
 from .geometry import Size, resize_nearest, size_of, size_text
+from .images import check_gray
 from .types import Float32, UInt8
 
 
@@ -24,8 +25,7 @@ class Mask:
 
     def __init__(self, allowed: UInt8, name: str = 'the mask') -> None:
         """`name` is for people."""
-        if allowed.ndim != 2 or allowed.dtype != np.uint8 or not allowed.size:
-            raise FrameError(f'{name} is {allowed.dtype} {allowed.shape}: masks are uint8 (H, W), 0 where no keypoint may be')
+        check_gray(allowed, name, 'masks are uint8 (H, W), 0 where no keypoint may be')
         self.allowed, self.name = np.ascontiguousarray(allowed), name
         self._resized = {self.size: self.allowed}
         self._grown: dict[tuple[Size, float], UInt8] = {}

@@ -53,5 +53,6 @@ def check_epipolar(rig: StereoRig, left: Float32, right: Float32, covariances: F
     z = rig.focal_px * rig.baseline_m / disparities
     sigma_px = np.sqrt(np.einsum('mi,mij,mj->m', slopes[:, 0], covariances, slopes[:, 0]))
     positions = Positions.along(left_px / rig.focal_px, z, z / disparities * sigma_px)
-    positions = positions._replace(xyz=(positions.xyz @ rig.left.rectification).astype(np.float32))  # to the left camera's axes
+    xyz = (positions.xyz @ rig.left.rectification).astype(np.float32)  # in the left camera's axes: the point moves along its ray
+    positions = Positions(xyz, positions.sigma_z * xyz[:, 2] / positions.xyz[:, 2])
     return StereoMatches(np.where(good[:, None], right, np.float32(np.nan)).astype(np.float32), positions, note)

@@ -26,8 +26,7 @@ class Tracks:
     def empty(cls, count: int) -> Tracks:
         return cls(np.full(count, NONE, np.int64), np.ones(count, np.int64), np.zeros(count, np.int64))
 
-    def follow(self, rows: Rows, next_rows: Rows, matched: int, keypoints: int, counter: TrackCounter
-               ) -> tuple[Tracks, Tracks]:
+    def follow(self, rows: Rows, next_rows: Rows, matched: int, keypoints: int, counter: TrackCounter) -> tuple[Tracks, Tracks]:
         """Tracks of the next frame, in which this frame's `rows` (M + C,) are `next_rows`; the first M are `matched`.
 
         It has so many `keypoints`, and as many rows behind them as propagated points need. This frame's rows get ids and grow as

@@ -42,7 +42,7 @@ class KeptFeatures(Features, Protocol):
         """(K, D) float32 or float16, unit length; on a GPU a copy."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class HostFeatures:
     """Features in host memory."""
 
@@ -61,7 +61,7 @@ class Thresholds:
     at_zero: bool = False  # take the exit before the first layer, whatever is confident: for backends that have it
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Matches:
     """The matcher's answer for a (reference, current) pair, one row per reference keypoint."""
 
@@ -107,13 +107,12 @@ class Standing(NamedTuple):
     def in_words(self) -> str:
         """A sentence with causes and remedies."""
         found = (f'{self.blocked:.0%} of the image, {self.where} of it, stands still while the camera moves, and gets no keypoints'
-                 if self.blocked > NOTABLE else
-                 f'{self.share:.0%} of the matches, {self.where} of the image, stand still while the others move, and are '
-                 f'{"dropped" if self.dropped else "kept (static_points)"}')
+                 if self.blocked > NOTABLE else f'{self.share:.0%} of the matches, {self.where} of the image, stand still while '
+                 f'the others move, and are {"dropped" if self.dropped else "kept (static_points)"}')
         return f'{found}: {CAUSES}'
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FrameMatches:
     """The correspondences of one frame with its reference: M rows, in pixels of the original images."""
 

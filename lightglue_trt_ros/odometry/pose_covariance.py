@@ -32,9 +32,12 @@ def compounded(covariance: Float64, step: Float64, of_step: Float64) -> Float64:
     return seen_from(step_between(step, np.eye(4)), covariance) + of_step
 
 
-def after_unknown(covariance: Float64, step: Float64) -> Float64:
-    """That of a pose and a step after it that nobody observed: it may be twice as large, or none."""
-    return compounded(covariance, step, np.diag(np.repeat(lengths(step), 3)**2))
+def after_unknown(covariance: Float64, step: Float64, moved: tuple[float, float]) -> Float64:
+    """That of a pose, and of the `step` (4, 4) to its guess after a motion that nobody observed.
+
+    The guess may be off by as much as it `moved` at the usual speed: units, and radians.
+    """
+    return compounded(covariance, step, np.diag(np.repeat(moved, 3)**2))
 
 
 def unseen(step: Float64, depth: float) -> Float64:

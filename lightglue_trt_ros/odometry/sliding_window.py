@@ -68,10 +68,17 @@ class Fix(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """What tells the unit of one camera in units of its own: 0 where that is not known."""
+    """The last step, and the scene: what tells the unit of one camera in units of its own. 0 where that is not known."""
 
     speed: float = 0.0  # of the last step, units a second; near 0 while the camera stands
     depth: float = 0.0  # of the scene, units
+    rotation_rate: float = 0.0  # of the last step, radians a second
+    seconds: float = 0.0  # that it took
+
+    def moved(self, seconds: float) -> tuple[float, float]:
+        """How far the camera moves, units, and rotates, radians, in so many seconds; in those of the last step at least."""
+        longer = max(seconds, self.seconds)
+        return self.speed * longer, self.rotation_rate * longer
 
 
 @dataclass
@@ -145,14 +152,16 @@ class SlidingWindow:
         if self._views and stamp <= self._views[-1].stamp:
             self._views, self._points, self._started = [], {}, False
         if not self._views:
-            self._views.append(_View(reference_stamp, self._pose, tracks[:0], reference[:0], self._covariance, self._drift))
+            covariance = after_unknown(self._covariance, np.eye(4), self.unit.moved(0.0))  # zero at the first start
+            self._views.append(_View(reference_stamp, self._pose, tracks[:0], reference[:0], covariance, self._drift))
         for view in self._views:
             if abs(view.stamp - reference_stamp) < SAME_S:
                 view.add(tracks, reference)
         before = self._views[-1]
         if len(self._views) > 2 and not self._keeps(self._views[-2], before):
             self._views.pop()
-        view = _View(stamp, before.pose @ self._step, tracks, current, after_unknown(before.covariance, self._step), before.drift)
+        covariance = after_unknown(before.covariance, self._step, self.unit.moved(stamp - before.stamp))
+        view = _View(stamp, before.pose @ self._step, tracks, current, covariance, before.drift)
         self._views.append(view)
         follows, velocity, rate, of_step = self._started, np.zeros(3), np.zeros(3), np.zeros((6, 6))
         try:
@@ -166,7 +175,7 @@ class SlidingWindow:
             self._step, seconds = step_between(origin.pose, view.pose), stamp - origin.stamp
             velocity = self._step[:3, :3].T @ self._step[:3, 3] / seconds
             rate = np.asarray(cv2.Rodrigues(contiguous(self._step[:3, :3]))[0], np.float64).ravel() / seconds
-            self.unit = Unit(float(np.linalg.norm(velocity)), self._depth())
+            self.unit = Unit(float(np.linalg.norm(velocity)), self._depth(), float(np.linalg.norm(rate)), seconds)
             of_step = of_step_and_drift(self._views[-2], view, self._step, of_step, self.unit.depth, seconds)
         if len(self._views) > VIEWS:
             self._views = self._views[-VIEWS:]
@@ -211,14 +220,16 @@ class SlidingWindow:
     def _start_in_own_unit(self) -> tuple[Quality, int]:
         """Start from two views as soon as their parallax suffices."""
         first, last = self._views[0], self._views[-1]
-        last.pose, last.covariance = first.pose, first.covariance
         shared = last.of(first.ids)
         known = np.isfinite(shared[:, 0])
+        last.pose = first.pose
         if np.count_nonzero(known) < 2 * LEAST_INLIERS:
+            last.covariance = after_unknown(first.covariance, np.eye(4), self.unit.moved(last.stamp - first.stamp))
             self._views = [last]
             return Quality.STARTING, 0
         x0, x1 = first.observed[known, :2] / self._pixel, shared[known, :2] / self._pixel
         matrix = np.diag([1 / self._pixel, 1 / self._pixel, 1.0])
+        last.covariance = first.covariance
         relative = estimate_relative_pose(x0, x1, matrix, matrix)
         if relative is None:
             return Quality.STARTING, 0

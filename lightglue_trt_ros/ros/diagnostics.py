@@ -174,9 +174,8 @@ def why_silent(node: Node, wanted: Wanted, *others: Wanted) -> str:
                        if name.startswith(f'{raw_topic}/') and name != twin and PACKETS & {*types})
     first = (f'{", ".join(kinds)} comes there, no {now[1]}' if kinds else
              'nobody publishes it' if same or other == twin else f'nobody publishes {now[1]} anywhere')
-    remedies = [*filter(None, (
-        other and f'{instead[1]} comes on {other}: {remedy}', same and f'{now[1]} comes on {same}', as_given,
-        videos and f'{videos} can be made raw by image_transport republish'))]
+    remedies = [*filter(None, (other and f'{instead[1]} comes on {other}: {remedy}', same and f'{now[1]} comes on {same}', as_given,
+                               videos and f'{videos} can be made raw by image_transport republish'))]
     start = 'start its driver' + ('' if any(each.message_bytes for each in others) else
                                   ', with the same ROS_DOMAIN_ID and RMW_IMPLEMENTATION')
     return '; '.join((first, *(remedies or ['give another topic' if kinds else start])))

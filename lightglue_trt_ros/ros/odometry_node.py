@@ -102,6 +102,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._covariance = np.zeros((6, 6))  # of the camera's, as in Fix
         self._mounting = np.eye(4)  # (4, 4) base from camera
         self._stamp = self._newest = -math.inf  # of the last cloud that was used, of the last one
+        self._reference = -math.inf  # stamp of the reference of the last cloud that was used
         self._recent: deque[_Cloud] = deque(maxlen=RECENT)
         self._trouble = ''  # why clouds cannot be used, for log and diagnostics
         self._drawn: PoseStamped | None = None
@@ -136,18 +137,23 @@ class OdometryNode(Node):  # type: ignore[misc]
         self._trouble = source.problem
         if calibration is None:
             return
-        if not self._is_mounted(header.frame_id):
+        if not self._is_mounted(header.frame_id) or self._is_of_others(matches):
             return
         estimator = self._begun(calibration, matches.xyz is not None and matches.right_keypoints is None)
         if matches.stamp <= self._stamp:
             back_s = self._stamp - matches.stamp
             self._is_loss_logged = self._problems.warn(
                 self.get_logger(), f'time went back by {back_s:.3f} s: it begins anew where it was')
-        self._stamp = matches.stamp
+        self._stamp, self._reference = matches.stamp, matches.reference_stamp
         fix = estimator.add(matches)
         self._log_quality(fix.quality, fix.points)
         if fix.quality is Quality.TRACKING:
             self._publish(header, fix)
+
+    def _is_of_others(self, matches: FrameMatches) -> bool:
+        """Whether its reference is an older frame whose cloud was left out: of two kinds of frames that alternate, one counts."""
+        is_older = matches.reference_stamp < self._stamp - SAME_S and matches.stamp > self._stamp
+        return is_older and abs(matches.reference_stamp - self._reference) > SAME_S and self._quality is not Quality.LOST
 
     def _on_transforms(self, message: Any) -> None:
         self._frames.add(message.transforms)

@@ -311,7 +311,7 @@ def test_exit_is_predicted_separately_for_temporal_and_stereo_pairs(backend, mon
     matcher = FrameMatcher(backend, dataclasses.replace(CONFIG, depth_confidence=(easy + hard) / 2))
     for number in range(4):
         launches.clear()
-        matcher.process(left, 0.1 * number, RightImage(right, plain_rig()))
+        matcher.process(left, 0.1 * number, RightImage(right, plain_rig(size=ENGINE)))
     assert launches == [(0, -1 if at_zero else 0), (0, 1)]
 
 
@@ -482,7 +482,7 @@ def test_frame_matcher_on_gpu_refines_and_propagates_as_on_the_host(backend, on_
 def test_the_frontend_finds_the_same_right_points_on_the_device(backend, on_host):
     """In the slots that one camera has: a reference, the current frame and its right image."""
     matchers = [FrameMatcher(each, CONFIG) for each in (backend, on_host)]
-    rig, wall = plain_rig(), photo('coffee', 240, 400)
+    rig, wall = plain_rig(size=(240, 320)), photo('coffee', 240, 400)
     for number, x in enumerate(range(0, 12, 3)):
         mine, theirs = (matcher.process(wall[:, x:x + 320], 0.1 * number, RightImage(wall[:, x + 9:x + 329], rig))
                         for matcher in matchers)

@@ -18,7 +18,6 @@ from support.stereo_pairs import camera_info
 from lightglue_trt_ros.core.cameras import (
     Intrinsics,
     camera_info_places,
-    camera_info_topic,
     camera_info_topics,
     distortion_model,
     intrinsics_of,
@@ -217,7 +216,7 @@ def test_the_topics_of_a_camera_info_are_next_to_the_images() -> None:
     assert camera_info_topics('image_raw') == ('camera_info',)
     assert camera_info_topics('/image') == ('/camera_info',)
     assert camera_info_topics('/left/image_rect/compressed') == ('/left/camera_info_rect', '/left/camera_info')
-    assert camera_info_topic('/left/image_rect') == '/left/camera_info'
+    assert camera_info_topics('/left/image_rect')[-1] == '/left/camera_info'
     assert camera_info_places('/zed/image/compressed') == ('/zed/camera_info', '/zed/image/camera_info')
 
 
@@ -349,3 +348,21 @@ def test_files_that_are_no_calibration(tmp_path: Path) -> None:
             load_intrinsics(path)
     with pytest.raises(BagError, match='cannot read'):
         load_intrinsics(tmp_path / 'gone.yaml')
+
+
+@pytest.mark.parametrize('shape', [(1, 5), (5, 1)])
+def test_coefficients_in_the_shapes_of_opencv_are_those_of_a_row(shape: tuple[int, int]) -> None:
+    """cv2.calibrateCamera returns (1, 5) or (5, 1), cv2.fisheye (4, 1). Before, NumPy raised ValueError at the first point."""
+    k, d = np.array([[500.0, 0, 320], [0, 500, 240], [0, 0, 1]]), np.array([-0.2, 0.05, 0.001, -0.001, 0.0])
+    camera = Intrinsics(640, 480, k, 'plumb_bob', d.reshape(shape))
+    assert str(camera) == str(Intrinsics(640, 480, k, 'plumb_bob', d))
+    np.testing.assert_allclose(undistort([[600.0, 400]], camera), cv2.undistortPoints(
+        np.array([[[600.0, 400]]]), k, d, P=k)[0], atol=0.01)
+
+
+@pytest.mark.parametrize(('k', 'r', 'shapes'), [
+    ([500, 0, 320, 0, 500, 240, 0, 0, 1], np.eye(3), r'K of the intrinsics is \(9,\), and R \(3, 3\)'),
+    (np.eye(3) * [[500], [500], [1]], np.eye(4), r'K of the intrinsics is \(3, 3\), and R \(4, 4\)')])
+def test_k_and_r_of_another_shape_are_refused_by_it(k: list[float], r: np.ndarray, shapes: str) -> None:
+    with pytest.raises(BagError, match=shapes):
+        Intrinsics(640, 480, k, 'plumb_bob', np.zeros(5), r)

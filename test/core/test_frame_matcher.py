@@ -80,7 +80,7 @@ def test_depth_of_another_size_is_refused():
     for depth in (depth_image((64, 80)), lambda: depth_image((64, 80))):
         frames.reset()
         frames.process(IMAGE, 0.0)
-        with pytest.raises(FrameError, match=r'the depth image is \(64, 80\), the image \(128, 160\): register'):
+        with pytest.raises(FrameError, match=r'the depth image is float32 \(64, 80\) of 1.0 m, the image \(128, 160\): register'):
             frames.process(IMAGE, 0.1, depth=depth)
 
 
@@ -212,6 +212,9 @@ def test_reset_on_request_keeps_counting_ids():
 
 @pytest.mark.parametrize(('image', 'stamp', 'words'), [
     (IMAGE, 0.1, 'stands still'), (IMAGE, float('nan'), 'stamp is nan'), (IMAGE.astype(np.float32), 0.2, 'float32'),
+    (IMAGE, '0.2', "the stamp is '0.2': it must be seconds"), (IMAGE, None, 'stamp is None'),
+    (IMAGE, np.array([0.2]), 'stamp is array'),
+    (None, 0.2, 'the image is no array but NoneType: FrameMatcher takes gray uint8'), (IMAGE.tolist(), 0.2, 'no array but list'),
     (np.zeros((4, 4, 3), np.uint8), 0.2, r'\(4, 4, 3\)'), (np.zeros((0, 4), np.uint8), 0.2, r'\(0, 4\)')])
 def test_a_bad_frame_is_refused_and_nothing_is_forgotten(image, stamp, words):
     frames, backend = matcher()
@@ -362,6 +365,66 @@ def test_calibration_of_another_size_or_model_drops_the_frame():
     with pytest.raises(BagError, match='double_sphere'):
         frames.process(IMAGE, 0.2, camera=unknown)
     assert frames.process(IMAGE, 0.3, camera=lens(-0.2)) is not None, 'the reference is still there'
+
+
+def test_keyframes_of_one_lens_share_their_camera_whatever_object_came():
+    """Only so their matches are fitted behind it: with an Intrinsics made for each frame they counted as a pinhole's."""
+    frames, _ = matcher({2: [0, 1, *[-1] * 6]}, refinement='none', keyframes=2)
+    for number in range(3):
+        frames.process(IMAGE, 0.1 * number, camera=lens(-0.2))
+    assert frames.keyframes.of(0.1).camera is frames.keyframes.of(0.2).camera is not None
+
+
+def test_results_compare_as_the_objects_they_are():
+    """As arrays they raised NumPy's ValueError, in `in` and `remove` of lists too."""
+    frames, _ = matcher(refinement='none')
+    first, second, third = (frames.process(IMAGE, 0.1 * number) for number in range(3))
+    assert first is None
+    assert third in [second, third]
+    assert second != third
+
+
+def rig(camera: Intrinsics) -> StereoRig:
+    return StereoRig(camera, dataclasses.replace(camera, shift_m=0.1))
+
+
+HALF = dataclasses.replace(lens(0), width=80, height=64)
+
+
+@pytest.mark.parametrize(('given', 'words'), [
+    ({'right': RightImage(IMAGE, rig(HALF))}, 'the calibration is for 80x64 pixels, the image has 160x128'),
+    ({'right': RightImage(IMAGE, StereoRig(lens(0), dataclasses.replace(HALF, shift_m=0.1)))}, 'for 80x64 pixels'),
+    ({'depth': DepthImage(np.ones(IMAGE.shape), 1.0, HALF)}, 'for 80x64 pixels'),
+    ({'depth': lambda: DepthImage(np.ones(IMAGE.shape), 1.0, HALF)}, 'for 80x64 pixels'),
+    ({'depth': DepthImage(np.ones(IMAGE.shape), 0.0, lens(0))}, r'\(128, 160\) of 0.0 m, .*set unit_m'),
+    ({'depth': DepthImage(IMAGE, 0.001, lens(0))}, r'uint8 \(128, 160\) of 0.001 m, .*read 16 bits or more'),
+    ({'depth': DepthImage(np.ones(IMAGE.shape).tolist(), 1.0, lens(0))}, 'list is given where process takes ndarray'),
+    ({'depth': np.ones(IMAGE.shape)}, 'ndarray is given where process takes DepthImage'),
+    ({'depth': DepthImage(np.ones(IMAGE.shape), 1.0, lens(0).k)}, 'ndarray is given where process takes Intrinsics'),
+    ({'camera': lens(0).k}, 'ndarray is given where process takes Intrinsics'),
+    ({'right': IMAGE}, 'ndarray is given where process takes RightImage'),
+    ({'right': RightImage(None, rig(lens(0)))}, 'the right image is no array but NoneType'),
+    ({'right': RightImage(IMAGE, None)}, 'NoneType is given where process takes StereoRig'),
+    ({'mask': IMAGE}, 'ndarray is given where process takes Mask')])
+def test_what_comes_with_a_frame_is_refused_in_other_size_or_kind(given, words):
+    """A rig and a depth camera of another size gave positions in space that were wrong; other kinds raised AttributeError."""
+    frames, _ = matcher(refinement='none')
+    frames.process(IMAGE, 0.0)
+    with pytest.raises(FrameError, match=words):
+        frames.process(IMAGE, 0.1, **given)
+    assert frames.process(IMAGE, 0.2) is not None, 'the reference is still there'
+
+
+@pytest.mark.parametrize('of_lens', [lambda camera: {'right': RightImage(IMAGE, rig(camera))},
+                                     lambda camera: {'depth': DepthImage(np.ones(IMAGE.shape), 1.0, camera)}])
+def test_without_camera_the_lens_of_rig_or_depth_counts_if_it_distorts(of_lens):
+    """Before, covariances were those of a pinhole. A change of the lens shows that it counts."""
+    frames, _ = matcher(refinement='none')
+    for number, k1 in enumerate((-0.2, -0.2, -0.3)):
+        frames.process(IMAGE, 0.1 * number, **of_lens(lens(k1)))
+    assert frames.last_reset.startswith('the calibration changed from plumb_bob, fx 100.0')
+    frames.process(IMAGE, 0.4, camera=lens(-0.3), **of_lens(lens(-0.2)))
+    assert frames.resets == 1, 'the camera that is given counts first'
 
 
 def test_where_two_kinds_of_frames_alternate_each_is_matched_with_its_own():

@@ -11,6 +11,7 @@ from support.networks import SMALL, extract, ours, photo, session
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.types import Thresholds
 from lightglue_trt_ros.networks import superpoint as graph
+from lightglue_trt_ros.utils.errors import FrameError
 
 pytestmark = pytest.mark.networks
 
@@ -158,3 +159,11 @@ def test_margin_that_leaves_nothing_is_reported_and_not_used():
     assert mask.doubt((48, 64), 4) == ('the mask body.png leaves 1.3 % of the image, and nothing of it once mask_margin = 4 pixels '
                                        'of 64x48 are added: it is used without them; lower mask_margin')
     assert Mask(np.zeros((48, 64), np.uint8)).doubt((48, 64), 4) == '', 'it leaves nothing by itself'
+
+
+@pytest.mark.parametrize(('given', 'shown'), [
+    (None, 'no array but NoneType'), ([[1, 0]], 'no array but list'), (np.ones((4, 4), bool), r'bool \(4, 4\)')])
+def test_what_is_no_mask_is_refused_by_what_it_is(given, shown):
+    """None is what cv2.imread gives for a file that it cannot read; it raised AttributeError."""
+    with pytest.raises(FrameError, match=f'the mask is {shown}: masks are uint8'):
+        Mask(given)

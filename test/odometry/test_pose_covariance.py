@@ -64,8 +64,8 @@ def close(found: np.ndarray, expected: np.ndarray) -> None:
 
 
 def test_a_step_that_nobody_observed_is_as_uncertain_as_it_is_long():
-    grown = after_unknown(np.zeros((6, 6)), STEP)
-    np.testing.assert_allclose(np.sqrt(np.diag(grown))[[0, 3]], [np.linalg.norm(STEP[:3, 3]), np.linalg.norm([0.1, 0.4, 0.2])])
+    grown = after_unknown(np.zeros((6, 6)), STEP, (2.0, 0.5))
+    np.testing.assert_allclose(np.sqrt(np.diag(grown)), [2, 2, 2, 0.5, 0.5, 0.5])
 
 
 def test_drift_adds_up_with_the_way_and_not_with_time():
@@ -132,6 +132,23 @@ def test_what_was_not_tracked_makes_the_pose_uncertain():
     step = np.linalg.norm(frames[8].pose[:3, 3] - frames[7].pose[:3, 3])
     assert (sigmas[-1][:3] > 0.9 * step).all()
     assert (sigmas[7][:3] < 0.2 * step).all()
+
+
+@pytest.mark.parametrize('seconds', [0.3, -50.0])
+@pytest.mark.parametrize('right', [True, False])
+def test_motion_between_tracks_makes_the_pose_as_uncertain_as_it_is_long(right, seconds):
+    """Time passes unseen, or goes back: the camera may have moved for as long, or by a step. Before, it was one or none."""
+    frames = list(steps(poses_of(16)))
+    window, sigmas = SlidingWindow(FOCAL, BASELINE if right else None), []
+    for number, each in enumerate(frames):
+        later, ids = (seconds, each.ids + 10_000) if number >= 8 else (0.0, each.ids)
+        fix = window.add(each.stamp + later, ids, each.points, each.stamp + later - 0.1, each.reference_points,
+                         each.right_x if right else None)
+        if fix.quality is Quality.TRACKING:
+            sigmas.append(np.sqrt(np.diag(fix.covariance))[:3].min())
+            if number == 7:
+                tracked, moved = sigmas[-1], window.unit.speed * max(seconds, 0.1)
+    assert tracked < 0.3 * moved < 0.3 * sigmas[-1]
 
 
 @pytest.mark.parametrize('right', [True, False])

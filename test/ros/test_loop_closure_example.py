@@ -5,16 +5,19 @@ from __future__ import annotations
 import ast
 import os
 import re
+import runpy
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the example is not run')
 pytest.importorskip('skimage', reason='the camera shows a photograph of scikit-image')
+from rcl_interfaces.msg import ParameterValue
 from sensor_msgs.msg import CameraInfo, Image, PointCloud2
 from support.networks import photo
 from support.ros_helpers import SECOND, depth_message, header, image_message, matcher_node, with_peer
@@ -86,6 +89,21 @@ def test_a_client_that_starts_late_closes_the_loop_of_a_way_forth_and_back(stack
         assert np.linalg.norm(error) < 0.03
         assert float(degrees) < 1
         assert int(points) >= 30
+
+
+def test_a_loop_behind_a_fisheye_is_located_by_its_own_model(stack, capfd):
+    """Its coefficients were taken for a polynomial's, and the place was wrong without a word."""
+    example = runpy.run_path(str(EXAMPLE))['LoopClosure']()
+    stack.callback(example.destroy_node)
+    k, d = np.array([[300.0, 0, 320], [0, 300, 240], [0, 0, 1]]), np.array([0.05, -0.01, 0.002, -0.001])
+    example.camera = CameraInfo(width=640, height=480, distortion_model='equidistant', d=d, k=k.ravel())
+    points, shift = np.random.default_rng(0).uniform([-2, -1.5, 1.5], [2, 1.5, 4], (80, 3)), np.array([0.2, -0.1, 0.3])
+    pixels = cv2.fisheye.projectPoints((points + shift)[:, None], np.zeros(3), np.zeros(3), k, d)[0][:, 0]
+    nothing = np.zeros(len(points))
+    example.on_matches('1.0', '2.0', [ParameterValue(double_array_value=column.tolist()) for column in (
+        *pixels.T, *[nothing] * 6, *points.T, nothing)])
+    (place,) = LOOP.findall(capfd.readouterr().err)
+    np.testing.assert_allclose([*map(float, place[1:4])], shift, atol=2e-3)
 
 
 def test_it_has_about_forty_lines_of_code():

@@ -28,6 +28,7 @@ from lightglue_trt_eval.score.trajectory import align_sim3, ate
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.odometry.sliding_window import MatchOdometry
+from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud
 from lightglue_trt_ros.ros.clouds import fill_cloud, layout_of, point_fields
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.odometry_node import UPRIGHT, OdometryNode
@@ -199,6 +200,32 @@ def test_clouds_with_depth_become_poses_in_metres_from_the_first_on(stack, capfd
     watcher.hear(*map(cloud_of, truth[12:]))
     wait_for(lambda: watcher.status()[2].get('unit') == 'own')
     assert 'one camera knows no metres' in capfd.readouterr().err
+
+
+def test_of_two_kinds_of_frames_that_alternate_one_gives_the_poses(stack):
+    """As with `reference: alternate`. Before, each cloud ended the tracks of the other kind, and it was lost for ever."""
+    watcher, poses = Watcher(stack, publish_tf=False), poses_of(24)
+    flashed, others = list(steps(poses[::2])), list(steps(poses[1::2], seed=2))
+    watcher.hear(info())
+    for one, other in zip(flashed, others, strict=True):
+        watcher.hear(cloud_of(one, depth=True),
+                     cloud_of(other._replace(stamp=other.stamp + 0.05, ids=other.ids + 10_000), depth=True))
+    wait_for(lambda: len(watcher.messages) == len(flashed))
+    np.testing.assert_allclose(watcher.poses(), np.stack([step.pose for step in flashed]), atol=5e-3)
+
+
+def test_a_keyframe_whose_own_cloud_was_lost_stays_the_reference(stack):
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(12)))
+    watcher.hear(info())
+    for number, step in enumerate(truth):
+        cloud = cloud_of(step, depth=True)
+        if number in (7, 8):  # their reference is that of cloud 6
+            matches = matches_from_cloud(cloud)
+            older = dataclasses.replace(matches, reference_stamp=truth[5].stamp)
+            cloud = fill_cloud(PointCloud2(header=cloud.header, fields=cloud.fields), older)
+        if number != 5:
+            watcher.hear(cloud)
+    wait_for(lambda: len(watcher.messages) == len(truth) - 1)
 
 
 SECTIONS = ['odometry', '/odometry', 'robot1/camera/odometry', '/robot1/camera/odometry', '/**', '/*', '/*/odometry',

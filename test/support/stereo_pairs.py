@@ -30,8 +30,9 @@ def camera(**given: Any) -> Intrinsics:
     return intrinsics_of(camera_info(**given), '/camera/image_raw')
 
 
-def plain_rig(baseline_m: float = BASELINE) -> StereoRig:
-    return StereoRig(camera(), camera(shift_m=baseline_m))
+def plain_rig(baseline_m: float = BASELINE, size: tuple[int, int] = (HEIGHT, WIDTH)) -> StereoRig:
+    """For images of `size` (height, width)."""
+    return StereoRig(camera(size=size), camera(size=size, shift_m=baseline_m))
 
 
 def wall_pairs(count: int, step: int = 3) -> list[tuple[np.ndarray, np.ndarray]]:

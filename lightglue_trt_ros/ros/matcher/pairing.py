@@ -202,9 +202,8 @@ class Pairing(Generic[T]):
                         'link of its camera')
             reach = (f'{words.limit} is {self._max_skew_s:g}' if self._reach_s == self._max_skew_s else
                      f'half the time between images is {self._reach_s:.3f} s')
-            return (f'the stamps of {words.frames} and {words.partner} images are {skew:+.3f} s apart, {reach}: '
-                    'trigger both cameras together and synchronise their clocks'
-                    + (', or raise it' if abs(skew) < self._half_period_s else ''))
+            return (f'the stamps of {words.frames} and {words.partner} images are {skew:+.3f} s apart, {reach}: trigger both '
+                    f'cameras together and synchronise their clocks{", or raise it" if abs(skew) < self._half_period_s else ""}')
 
     @property
     def _reach_s(self) -> float:

@@ -67,7 +67,7 @@ class VinsTopics:
 class VinsPoints(NamedTuple):
     """The tracks of one message, M rows: points of the camera, then points of the right camera with the same ids."""
 
-    cameras: Int64  # (M,) the camera, counted from 0; the right camera of a pair is the next
+    cameras: Int64  # (M,) 0, and 1 for the right camera of a pair: each estimator has cameras of its own
     ids: Int64  # (M,) unique over all cameras: the camera's own count, times the number of cameras, plus the camera
     points: Float64  # (M, 2) on the plane z = 1, undistorted
     pixels: Float32  # (M, 2) of the image as it was received
@@ -120,7 +120,7 @@ class VinsTracks:
         self._last = {ids[index]: _Observed(self._last[ids[index]].number if ids[index] in self._last else self._new_number(),
                                             points[index], right_points[index]) for index in good.tolist()}
         numbers = np.array([observed.number for observed in self._last.values()], np.int64) * self._cameras + self._camera
-        camera = np.full(len(good), self._camera)
+        camera = np.zeros(len(good), np.int64)
         tracks = VinsPoints(camera, numbers, points[good], matches.keypoints[rows[good]], velocities[good])
         in_right = np.isfinite(right_points[good]).all(axis=1)
         if matches.right_keypoints is not None and in_right.any():
