@@ -62,6 +62,11 @@ def load_intrinsics(path: Path, rectified: bool = False, size: Callable[[], tupl
     return _read(_chosen(path, size), rectified)
 
 
+def camera_names(path: Path, size: Callable[[], tuple[int, int]] | None = None) -> list[str]:
+    """The cameras that a file describes; an empty name of one without. Raises BagError."""
+    return list(_choices(path, size))
+
+
 def load_pair(path: Path, rectified: bool = False, size: Callable[[], tuple[int, int]] | None = None) \
         -> tuple[Intrinsics, Intrinsics] | None:
     """Left and right camera of a file that describes both and how they stand: the first two, cam0 and cam1 of a camchain.

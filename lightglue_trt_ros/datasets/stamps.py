@@ -158,8 +158,11 @@ def read_lines(path: Path) -> tuple[list[str], list[tuple[int, str]]]:
     """Comments and column names above the values, and the numbered lines without comments and blanks."""
     try:
         text = text_of(path).splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise BagError(f'cannot read {path}: {error}') from None
+    except UnicodeDecodeError:
+        raise BagError(f'{path} is no text: export it as text, with a line for each pose or stamp; of binary files only a '
+                       'whole images.bin of COLMAP is read') from None
     lines = [(number, values) for number, line in enumerate(text, 1) if (values := _COMMENT.split(line)[0].strip()).strip(',;|')]
     while lines and (HEADING.match(lines[0][1]) or _is_heading(lines[0][1])):
         lines = lines[1:]

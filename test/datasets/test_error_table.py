@@ -558,6 +558,8 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
         r'poses.txt has 1 poses for 2 stamps: KITTI poses are one per frame \(their stamps'),
     'no file of poses': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=at / 'x.txt'),
         r'cannot read .*x.txt: .*No such'),
+    'poses of NumPy': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(at / 'x.npy', b'\x93NUMPY')),
+        r'x.npy is no text: export it as text, with a line for each pose or stamp; of binary files only a whole images.bin'),
     'no pose': (lambda at: truth(at, '# nothing\n', kind='tum'), r'poses.txt holds no pose: one a line is needed'),
 }
 TABLES = {'bags': BAGS, 'calibrations': CALIBRATIONS, 'folders': FOLDERS, 'poses': POSES}
