@@ -457,7 +457,7 @@ def stereo_recording(left: Recording, topic: str | None = None,
         if camera is None:
             note = f'; {recording.calibration_note}' if recording.calibration_note else ''
             raise BagError(f'{recording.path} has no calibration for {recording.image_topic}: stereo needs that of both '
-                           f'cameras{note}')
+                           f'cameras, as --camera camchain.yaml gives it{note}')
     with naming(left.path):
         return StereoRecording(left, right, StereoRig(*filter(None, cameras)))
 

@@ -275,7 +275,7 @@ BAGS: dict[str, tuple[Callable[[Path], Any], str]] = {
                         r'/b does not say which images are the right ones: .*\(--right-topic\)'),
     'stereo without calibration': (lambda at: stereo_recording(open_recording(bag(at / 'b', {
         name: [('mono8', GRAY)] for name in ('/a/image', '/b/image')}), '/a/image'), '/b/image'),
-        r'/b has no calibration for /a/image: stereo needs that of both cameras'),
+        r'/b has no calibration for /a/image: stereo needs that of both cameras, as --camera camchain.yaml g'),
     'folder of ROS 1': (lambda at: open_recording(file(at / 'f' / 'a.bag', '#ROSBAG').parent),
         r'/f holds 1 bag of ROS 1, a.bag: con'),
     'folder of something': (lambda at: open_recording(file(at / 'f' / 'a.txt', '').parent),

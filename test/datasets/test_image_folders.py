@@ -162,6 +162,26 @@ def test_stamps_in_nanoseconds_are_read_as_such(tmp_path: Path) -> None:
         assert [frame.stamp_ns for frame in open_recording(tmp_path).frames()] == [START_NS, START_NS + 1]
 
 
+@pytest.mark.parametrize(('heading', 'unit_ns'), [
+    ('# timestamps left [us]', 10**3), ('timestamp_ms', 10**6), ('# stamp (ns)', 1), ('# time [s]', 10**9), ('# rig_ms', 10**9)])
+def test_the_unit_above_the_stamps_counts(tmp_path: Path, heading: str, unit_ns: int) -> None:
+    write_images(tmp_path / 'images', ['0.png', '1.png'])
+    (tmp_path / 'timestamps.txt').write_text(f'{heading}\n1.226649e+06\n1267113\n')
+    assert [frame.stamp_ns for frame in open_recording(tmp_path).frames()] == [1226649 * unit_ns, 1267113 * unit_ns]
+    (tmp_path / 'timestamps.txt').write_text(f'{heading}\n0 1.226649e+06\n1 1267113\n')
+    assert [frame.stamp_ns for frame in open_recording(tmp_path).frames()] == [1226649 * unit_ns, 1267113 * unit_ns]
+
+
+def test_stamps_that_lie_among_the_images_are_named(tmp_path: Path) -> None:
+    write_images(tmp_path / 'images', ['0.png', '1.png'])
+    (tmp_path / 'images' / 'exposures.txt').write_text('0.5\n0.5\n')
+    with pytest.raises(BagError, match=r'timestamps\.txt does not exist: write'):
+        open_recording(tmp_path)
+    (tmp_path / 'images' / 'stamps_left.txt').write_text('1\n2\n')
+    with pytest.raises(BagError, match=r'copy \S+/images/stamps_left\.txt there, which has a stamp for each image, or write'):
+        open_recording(tmp_path)
+
+
 @pytest.mark.parametrize(('listing', 'folder', 'line'), [
     ('images.txt', 'images', '{stamp} {file}\n'), ('left_images.txt', 'img', '{number} {stamp} {file}\n')])
 def test_lists_of_event_cameras_give_the_stamps(tmp_path: Path, listing: str, folder: str, line: str) -> None:
