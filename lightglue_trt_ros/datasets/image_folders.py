@@ -50,8 +50,8 @@ class ImagesFolder(FolderRecording):
         if not named and not stamps.exists():
             lines = f"awk 'BEGIN {{for (i = 0; i < {len(files)}; i++) printf \"%.6f\\n\", i / 30}}' > {shlex.quote(str(stamps))}"
             raise BagError(f'{stamps} does not exist: {_stamps_among(files)}write one stamp per image into it, in seconds, in '
-                           'order of names; or name each image by its stamp, as 1403636579763555584.png. Of a video with 30 frames a '
-                           f'second: {lines}')
+                           'order of names; or name each image by its stamp, as 1403636579763555584.png. Of a video with 30 frames '
+                           f'a second: {lines}')
         super().__init__(path, image_topic, files, named or read_stamps_of(stamps, files))
         if named:
             self.note_names()
