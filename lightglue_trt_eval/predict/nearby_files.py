@@ -17,6 +17,7 @@ from lightglue_trt_ros.utils.errors import BagError, first_of
 SUFFIXES = ('.yaml', '.yml', '.json', '.xml', '.txt', '.csv', '.log', '.tum', '.conf', '.bin')
 FOLDERS, MOST_OF_FOLDER, MOST_BYTES = ('', '*/', '*/*/'), 16, 5_000_000  # where files are tried, and how many and large
 MOST_NAMED = 4
+MOST_CAMERAS = 8  # of a file: of more, as COLMAP estimates one for each image, none is right for all images
 
 
 def calibrations_near(folder: Path, size: tuple[int, int]) -> str:
@@ -46,7 +47,7 @@ def _cameras(path: Path, size: tuple[int, int]) -> Iterator[Path]:
     names: list[str] = []
     with suppress(BagError):
         names = camera_names(path, lambda: (width, height))
-    for name in names:
+    for name in names if len(names) <= MOST_CAMERAS else ():
         named = Path(f'{path}:{name}') if len(names) > 1 else path
         with suppress(BagError):
             check_size(load_intrinsics(named, size=lambda: (width, height)), height, width)

@@ -153,7 +153,9 @@ def _chosen(path: Path, size: Callable[[], tuple[int, int]] | None = None) -> _C
     if name and name not in cameras:
         raise BagError(f'{file} has no camera {name}: it has {first_of(cameras, MOST_NAMED)}')
     if not name and len(cameras) > 1:
-        raise BagError(f'{file} describes the cameras {first_of(cameras, MOST_NAMED)}: choose one, as {file}:{next(iter(cameras))}')
+        one_an_image = 'if COLMAP has estimated one for each image, run it with --ImageReader.single_camera 1; else '
+        raise BagError(f'{file} describes the cameras {first_of(cameras, MOST_NAMED)}: {one_an_image * (len(cameras) > MOST_NAMED)}'
+                       f'choose one, as {file}:{next(iter(cameras))}')
     return cameras[name or next(iter(cameras))]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.image_recordings import image_folder
 
-from lightglue_trt_eval.predict.nearby_files import MOST_OF_FOLDER, calibrations_near, ground_truths_near
+from lightglue_trt_eval.predict.nearby_files import MOST_CAMERAS, MOST_OF_FOLDER, calibrations_near, ground_truths_near
 from lightglue_trt_ros.datasets.bag import open_recording
 
 COUNT, SIZE = 4, (72, 96)
@@ -57,6 +57,8 @@ def test_poses_in_the_folder_are_named_where_their_times_fit(folder: Path, name:
 def test_each_camera_of_a_file_is_named_as_the_option_takes_it(folder: Path) -> None:
     path = written(folder / 'calib.txt', 2 * KITTI)
     assert calibrations_near(folder, SIZE) == f', perhaps {path}:cam0, {path}:cam1'
+    written(path, (MOST_CAMERAS + 1) * KITTI)
+    assert calibrations_near(folder, SIZE) == ''
 
 
 def test_a_folder_of_matrices_is_named_as_ground_truth(folder: Path) -> None:
