@@ -29,7 +29,9 @@ _OF_HEADING = {'ns': 1, 'us': 10**3, 'ms': 10**6}
 _UNITS = {1: 'nanoseconds', 10**3: 'microseconds', 10**6: 'milliseconds', 10**9: 'seconds'}  # by their nanoseconds
 _LAST_S = 2_000_000_000  # of names, May 2033: a larger number is a date, as 20240131
 _LONGEST_STEP_NS = 10**12  # on average, of milliseconds and microseconds since 1970: else they are nanoseconds since a start
-_NAMED = re.compile(r'(?<![0-9.])([1-9][0-9]{9}(?:[0-9]{3}){0,3}(?:\.[0-9]+)?)(?![0-9.])')  # stamps since 2001
+# Stamps since 2001, and older ones in nanoseconds.
+_NAMED = re.compile(r'(?<![0-9.])([1-9][0-9]{9}(?:[0-9]{3}){0,3}(?:\.[0-9]+)?|(?!19|20)[1-9][0-9]{17})(?![0-9.])')
+_OLDER_NS_DIGITS = 18  # of nanoseconds before 2001, as of clocks that count from another year; no date, as 202401311010100000
 _TWO_NUMBERS = re.compile(r'(.*(?<![0-9])[1-9][0-9]{9})[_-]([0-9]{9}(?![0-9]).*)')  # seconds and nanoseconds
 
 T = TypeVar('T')
@@ -73,8 +75,8 @@ def parse_nanoseconds(text: str) -> int:
 def stamps_of_names(files: Sequence[Path]) -> list[int]:
     """The stamps by which images are named, in nanoseconds; empty unless all are, and ascend.
 
-    Seconds have ten digits before the point, milliseconds 13, microseconds 16, nanoseconds 19. Of several in each name the first
-    that ascend count.
+    Seconds have ten digits before the point, milliseconds 13, microseconds 16, nanoseconds 18 or 19. Of several in each name the
+    first that ascend count.
     """
     found = [_NAMED.findall(_TWO_NUMBERS.sub(r'\1\2', file.stem)) for file in files]
     columns = [list(column) for column in zip(*found, strict=False)]  # a name may have the time of reception too
@@ -86,8 +88,9 @@ def _ascending(numbers: list[str]) -> list[int]:
     digits = {len(number.partition('.')[0]) for number in numbers}
     if len(digits) != 1:
         return []
-    unit_ns = 10**(19 - digits.pop())
-    stamps = [parse_stamp(number, unit_ns) if int(number[:10]) < _LAST_S else 0 for number in numbers]
+    is_older = digits == {_OLDER_NS_DIGITS}
+    unit_ns = 1 if is_older else 10**(19 - digits.pop())
+    stamps = [parse_stamp(number, unit_ns) if is_older or int(number[:10]) < _LAST_S else 0 for number in numbers]
     if unit_ns in (10**3, 10**6) and stamps[-1] - stamps[0] > _LONGEST_STEP_NS * len(stamps):
         return []
     return stamps if all(before < after for before, after in pairwise([0, *stamps])) else []

@@ -275,6 +275,12 @@ def test_images_named_by_their_stamps_need_no_list(tmp_path: Path, form: str) ->
     assert [frame.stamp_ns for frame in recording.right.frames()] == stamps
 
 
+def test_nanoseconds_before_2001_in_names_of_images_are_stamps(tmp_path: Path) -> None:
+    stamps = [315975640448534784, 315975643412234000]  # of Argoverse, whose clock counts from another year
+    write_images(tmp_path / 'images', [f'ring_front_center_{stamp}.png' for stamp in stamps])
+    assert [frame.stamp_ns for frame in open_recording(tmp_path).frames()] == stamps
+
+
 @pytest.mark.parametrize('form', ['color_SN1_g{taken}_f{number}_s{received}_e50', '{start}_{taken}', '{taken}_{start}'])
 def test_of_two_stamps_in_each_name_the_first_that_ascends_counts(tmp_path: Path, form: str) -> None:
     """As Orbbec's images, with the times of exposure and of reception; the begin of a recording does not ascend."""
@@ -299,7 +305,7 @@ def test_names_of_two_cameras_in_one_folder_are_noted(tmp_path: Path, names: lis
     ['0000000001', '0000000002'], ['20230615143022', '20230615143023'], ['IMG_20230615_143022', 'IMG_20230615_143023'],
     ['1403636579', 'a'], ['a_1403636579', 'b_1403636579'], ['9403636579', '9403636580'], ['1403636579', '1403636579763'],
     ['1234567890123', '1234617890123'],  # nanoseconds since the start of a camera, 0.05 s apart
-    ['2024013100', '2024013101'], ['IMG_2024013110101000', 'IMG_2024013110101005']])
+    ['2024013100', '2024013101'], ['202401311010100000', '202401311010105000'], ['IMG_2024013110101000', 'IMG_2024013110101005']])
 def test_other_numbers_in_names_of_images_are_no_stamps(tmp_path: Path, names: list[str]) -> None:
     write_images(tmp_path / 'images', [f'{name}.png' for name in names])
     with pytest.raises(BagError, match=r'timestamps\.txt does not exist: .* name each image by its stamp'):
