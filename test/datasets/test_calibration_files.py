@@ -414,6 +414,7 @@ REFUSED = {
     'COLMAP, too few': (COLMAP.format('OPENCV', '450 451 320 240'), "begins with '1 OPENCV 640 480.*forms that are"),
     'Basalt, ds': (basalt('ds', {'xi': -0.2, 'alpha': 0.5}), 'cam0: camera_model: ds, and only'),
     'Open3D, an empty K': (json.dumps({'width': 640, 'height': 480, 'intrinsic_matrix': [0] * 9}), 'not calibrated'),
+    'ICL-NUIM': (OWN.replace('fy: ', 'fy: -'), r'fx is 450 and fy -451: give both positive.* mirror the ground truth, x y z'),
     'cameras of another tool': (json.dumps({'cameras': [{'name': 'left'}]}), 'has no width, it has cameras'),
     'MATLAB with skew': (matlab(K=[[450.0, 0.3, 320.5], [0, 451.0, 240.5], [0, 0, 1]]), 'skew: 0.3'),
     'Gyroflow, stretched': (gyroflow(input_horizontal_stretch=1.5), 'camera_model: stretched by 1.5 and 1, and only'),
