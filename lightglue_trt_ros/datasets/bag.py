@@ -352,7 +352,7 @@ class BagRecording(Recording):
     def _automatic(self) -> Topic:
         """The topic of the only camera. Raises BagError."""
         cameras = self._images.cameras()
-        of_camera, choice = '', 'choose one (--image-topic), and of a stereo pair the other one as --right-topic'
+        of_camera, choice = '', 'choose one (--image-topic); evaluate_bag and play_bag take the right one as --right-topic'
         if self._camera:
             cameras = [camera for camera in cameras if self._camera in camera[0].name.split('/')]
             of_camera, choice = f' of a camera {self._camera}', 'name them with --image-topic and {camera} in place of the name'

@@ -251,7 +251,7 @@ BAGS: dict[str, tuple[Callable[[Path], Any], str]] = {
     'no images': (lambda at: open_recording(message(at / 'b', 'std_msgs/msg/String', b'', '/chat')),
                   r'/b holds no images \(sensor_msgs/msg/Image or .*\). It holds: /chat \(std_msgs/msg/String, 1 messages\)'),
     'two cameras': (lambda at: open_recording(bag(at / 'b', {name: [('mono8', GRAY)] for name in ('/a/image', '/b/image')})),
-                    r'/b holds 2 image topics, choose one \(--image-topic\), .*--right-topic. It holds: /a/image'),
+                    r'/b holds 2 image topics, choose one \(--image-topic\); .*--right-topic. It holds: /a/image'),
     'messages of ROS 1': (lambda at: open_recording(of_one_message(at / 'a.mcap', 'ros1')),
                           r'a.mcap holds messages of ROS 1 \(/cam .*rosbags-convert --src'),
     'other encoding': (lambda at: open_recording(of_one_message(at / 'a.mcap', 'protobuf')),
