@@ -429,6 +429,7 @@ CALIBRATIONS: dict[str, tuple[Callable[[Path], Any], str]] = {
         r'c.yaml: projection_parameters: 5 is no map'),
     'no data': (lambda at: camera(at, {**ROS, 'camera_matrix': {'rows': 3}}), r'c.yaml has no camera_matrix.data, it has'),
     'no list': (lambda at: camera(at, {**EUROC, 'intrinsics': 5}), r'c.yaml: intrinsics: 5 is no list of numbers'),
+    'negative focal length': (lambda at: camera(at, {**OWN, 'fy': -20}), r'c.yaml: fx is 20 and fy -20: give both positive'),
     'half a pixel': (lambda at: camera(at, {**OWN, 'width': 16.5}), r'c.yaml: width: 16.5 is no number of pixels'),
 }
 FOLDERS: dict[str, tuple[Callable[[Path], Any], str]] = {
