@@ -93,6 +93,9 @@ def open_inputs(recording: Recording, options: EvaluationOptions, on_note: Calla
     """Open everything that the options name. Raises LightglueTrtError where it does not fit together."""
     pair = named_pair(options, recording)
     right_topic = None if options.right_topic == OWN_RIGHT_IMAGES else options.right_topic
+    if options.right_topic and options.camera and pair is None:
+        on_note(f'{options.camera} does not describe a pair (two cameras, and where the second is, as T_cn_cnm1 or R and T do): '
+                'the pair takes the recorded calibration')
     stereo = stereo_recording(recording, right_topic, pair) if options.right_topic else None
     depth_topic = None if options.depth_topic == OWN_DEPTH_IMAGES else options.depth_topic
     depth = depth_of(recording, depth_topic) if options.depth_topic else None

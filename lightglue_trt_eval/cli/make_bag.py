@@ -75,7 +75,8 @@ def main(argv: list[str] | None = None) -> int:
     depths = '' if median_m is None else f', depth with a median of {median_m:.3g} m'
     print(f'{args.out}: {count} frames over {(stamps[-1] - stamps[0]) / 1e9:.1f} s, {info}, {poses}{depths}, {size / 1e6:.1f} MB, '
           f'{args.storage}')
-    _show_commands(args.out, topic, '/compressed' * bool(args.compressed), right is not None, depth is not None)
+    known = intrinsics is not None and (right is None or right.intrinsics is not None)
+    _show_commands(args.out, topic, '/compressed' * bool(args.compressed), right is not None, depth is not None, known)
     return 0
 
 
@@ -112,13 +113,17 @@ def _log_notes(recording: Recording) -> None:
         log.info(note)
 
 
-def _show_commands(out: Path, topic: str, ending: str, stereo: bool, depth: bool) -> None:
-    """The commands that read more than images of `topic` from the bag; `ending` is that of its transport."""
+def _show_commands(out: Path, topic: str, ending: str, stereo: bool, depth: bool, known: bool) -> None:
+    """The commands that read more than images of `topic` from the bag; `ending` is that of its transport.
+
+    `known`: it has the calibration, which an evaluation of pairs and of depth needs.
+    """
     options = [f'--image-topic {topic}{ending} --right-topic {RIGHT_TOPIC}{ending}'] if stereo else []
     options += ['--depth'] if depth else []
     if options:
         for program in ('play_bag', 'evaluate_bag'):
-            print(f'ros2 run lightglue_trt_ros {program} {shlex.quote(str(out))} {" ".join(options)}')
+            camera = ' --camera CALIB.yaml' * (program == 'evaluate_bag' and not known)
+            print(f'ros2 run lightglue_trt_ros {program} {shlex.quote(str(out))} {" ".join(options)}{camera}')
 
 
 def _images(recording: Recording, names: Sequence[str]) -> Iterator[tuple[int, NDArray[Any]]]:

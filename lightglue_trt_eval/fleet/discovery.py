@@ -15,11 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from lightglue_trt_ros.datasets.bag_parts import ENDINGS
-from lightglue_trt_ros.datasets.folder_recordings import is_hidden
+from lightglue_trt_ros.datasets.folder_recordings import SUFFIXES, is_hidden, natural
+from lightglue_trt_ros.datasets.stamps import stamps_of_names
 from lightglue_trt_ros.utils.errors import LightglueTrtError
 
 BAGS = (*ENDINGS, '.bag')  # also those of ROS 1, which are listed with what converts them
-LAYOUT_FILES = {'timestamps.txt', 'groundtruth.txt', 'calib.yaml'}
+LAYOUT_FILES = {'timestamps.txt', 'times.txt', 'groundtruth.txt', 'calib.yaml'}  # next to images/
+LISTS = {'rgb.txt', 'left_images.txt', 'associations.txt', 'color.txt'}  # of images
+ALONE = {'metadata.yaml', 'mav0', 'cam0', 'image_00', 'image_02', *LISTS}  # each shows a recording
 DEPTH = 8  # folders below the one that was named
 CHANGED = ('mtime', 'ETag', 'etag', 'md5Hash', 'LastModified', 'last_modified', 'updated', 'created', 'CRC')  # by storage
 CHUNK = 1 << 20  # bytes read at a time
@@ -104,7 +107,8 @@ def _search(system: Any, path: str, depth: int) -> Iterator[str]:
     entries = {posixpath.basename(entry['name'].rstrip('/')): entry for entry in system.ls(path, detail=True)}
     bags = sorted(name for name in entries if name.endswith(BAGS) and not is_hidden(name))
     parts = {re.sub(r'_\d+(\.\w+)+$', '', name) for name in bags}
-    if is_recording(entries) or (len(bags) > 1 and len(parts) == 1 and not bags[0].endswith('.bag')):  # several parts of one bag
+    of_parts = len(bags) > 1 and len(parts) == 1 and not bags[0].endswith('.bag')  # of one bag
+    if is_recording(entries) or of_parts or ('images' in entries and not bags and _are_stamped(system, entries['images']['name'])):
         yield path
         return
     yield from (entries[name]['name'] for name in bags)
@@ -117,9 +121,17 @@ def _search(system: Any, path: str, depth: int) -> Iterator[str]:
 def is_recording(names: Iterable[str]) -> bool:
     """Whether a folder that holds these names is one recording: a rosbag2, or images in one of the layouts."""
     here = set(names)
-    return bool('metadata.yaml' in here or 'rgb.txt' in here or 'mav0' in here or 'cam0' in here
-                or ('images' in here and here & LAYOUT_FILES) or ('times.txt' in here and here & {'image_0', 'image_2'})
-                or {'data.csv', 'data'} <= here)
+    events = 'images.txt' in here and 'cameras.txt' not in here  # COLMAP writes both
+    return bool(here & ALONE or ('images' in here and (events or here & LAYOUT_FILES))
+                or ('times.txt' in here and here & {'image_0', 'image_2'}) or {'data.csv', 'data'} <= here)
+
+
+def _are_stamped(system: Any, folder: str) -> bool:
+    """Whether images are named by their stamps; a line is logged of those that are not, and have no list of them."""
+    files = [Path(name) for entry in system.ls(folder, detail=True) if (name := entry['name']).lower().endswith(SUFFIXES)]
+    if files and not (stamped := bool(stamps_of_names(sorted(files, key=natural)))):
+        logger.info(f'{folder} has {len(files)} image{"s" * (len(files) > 1)} without stamps: it is passed over')
+    return bool(files) and stamped
 
 
 def _measured(word: str, system: Any, path: str) -> RecordingRef:

@@ -90,6 +90,9 @@ class MovingFrames:
             raise BagError(f'{self.name}: {self._alternation.doubt}')
         others = np.abs(np.roll(np.stack(self._smalls), len(self._smalls) // 3, axis=0) - self._smalls) > MOVED
         moving, lasting = float(np.median(others.mean(axis=(1, 2)))), float(np.mean(others.mean(axis=0) > NEARLY_ALWAYS))
+        if self._count <= 2 * self._accepted < 2 * MIN_FRAMES and moving >= MOVING and lasting >= LASTING:
+            raise BagError(f'{self.name}: {self._accepted} of {self._count} frames differ from those before, and a mask takes '
+                           f'{MIN_FRAMES} or more: record for longer')
         if len(self._frames) < MIN_FRAMES or moving < MOVING or lasting < LASTING:
             raise BagError(f'{self.name}: the camera stands or hardly moves: {self._accepted} of {self._count} frames differ from '
                            f'those before, in {100 * moving:.0f} % of the image, and {100 * lasting:.0f} % of it nearly always; a '

@@ -21,6 +21,8 @@ from lightglue_trt_ros.utils.errors import BagError, FrameError
 from ..images.degradation import degraded_depth
 from .scene import Scene
 
+BAD_NAMED = 3  # frames that cannot be decoded, each with a line; the others are counted
+
 
 class WallTime:
     """Seconds by what they were spent on, from any thread: what goes on side by side counts on each side."""
@@ -99,7 +101,7 @@ class Frames:
     def read(self, wanted: Collection[int] | None = None) -> Iterator[ShownFrame]:
         """Every frame that can be decoded; of the `wanted` numbers alone, without a line about those that cannot."""
         self._missing = {'depth': 0, 'stereo': 0}
-        self._reason, count = '', 0
+        self._reason, count, bad = '', 0, 0
         on_note = self.on_note if wanted is None else lambda line: None
         source = self._with_others(on_note)
         for number in itertools.count():
@@ -113,9 +115,13 @@ class Frames:
                 try:
                     shown = self._shown(number, *entry)
                 except (BagError, FrameError) as error:
-                    on_note(f'frame {entry[0].number} cannot be decoded: {error}')
+                    bad += 1
+                    if bad <= BAD_NAMED:
+                        on_note(f'frame {entry[0].number} cannot be decoded: {error}')
                     continue
             yield shown
+        if bad > BAD_NAMED:
+            on_note(f'{bad} of {count} frames cannot be decoded; the first {BAD_NAMED} are named')
         if self._missing['depth']:
             on_note(f'depth: {self._missing["depth"]} of {count} frames have no depth image within {DEPTH_SKEW_NS / 1e9:g} s and '
                     f'half the time between frames{self._reason}')

@@ -22,6 +22,7 @@ from lightglue_trt_ros.utils.errors import BagError, FrameError, naming
 
 from ..images.degradation import camera_stands
 from ..options import EvaluationOptions
+from .nearby_files import calibrations_near, ground_truths_near
 from .scene import SECOND, Scene, Timeline
 
 POSES = 'epipolar precision, pose errors, drift'  # what a truth is needed for
@@ -104,7 +105,8 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
             if not options.camera and (change := recording.calibration_change(options.max_frames)):
                 on_note(change)
             return intrinsics
-        reason, advice = recording.calibration_note or 'no intrinsics in the recording', '; give --camera'
+        reason = recording.calibration_note or 'no intrinsics in the recording'
+        advice = f'; give --camera{calibrations_near(recording.path, size)}'
     except BagError as error:
         if options.camera:
             raise
@@ -176,7 +178,8 @@ def _poses(options: EvaluationOptions, recording: Recording, timeline: Timeline,
                 on_note(f'the ground truth moves at {speed:.0f} m/s: if that is wrong, its unit is not the metre; divide '
                         'millimetres by 1000')
             return poses, f'{truth.source}, {len(truth)} pose{"s" * (len(truth) != 1)}', truth.as_camera
-        reason, advice = 'no ground truth in the recording', '; --truth-topic or --truth names one'
+        near = ground_truths_near(recording, timeline.stamps_ns, options.max_time_difference)
+        reason, advice = 'no ground truth in the recording', f'; --truth-topic or --truth names one{near}'
     except BagError as error:
         if wanted:
             raise

@@ -352,7 +352,7 @@ class BagRecording(Recording):
     def _automatic(self) -> Topic:
         """The topic of the only camera. Raises BagError."""
         cameras = self._images.cameras()
-        of_camera, choice = '', 'choose one (--image-topic), and of a stereo pair the other one as --right-topic'
+        of_camera, choice = '', 'choose one (--image-topic); evaluate_bag and play_bag take the right one as --right-topic'
         if self._camera:
             cameras = [camera for camera in cameras if self._camera in camera[0].name.split('/')]
             of_camera, choice = f' of a camera {self._camera}', 'name them with --image-topic and {camera} in place of the name'
@@ -457,7 +457,7 @@ def stereo_recording(left: Recording, topic: str | None = None,
         if camera is None:
             note = f'; {recording.calibration_note}' if recording.calibration_note else ''
             raise BagError(f'{recording.path} has no calibration for {recording.image_topic}: stereo needs that of both '
-                           f'cameras{note}')
+                           f'cameras, as --camera camchain.yaml gives it{note}')
     with naming(left.path):
         return StereoRecording(left, right, StereoRig(*filter(None, cameras)))
 

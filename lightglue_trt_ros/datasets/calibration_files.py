@@ -62,6 +62,11 @@ def load_intrinsics(path: Path, rectified: bool = False, size: Callable[[], tupl
     return _read(_chosen(path, size), rectified)
 
 
+def camera_names(path: Path, size: Callable[[], tuple[int, int]] | None = None) -> list[str]:
+    """The cameras that a file describes; an empty name of one without. Raises BagError."""
+    return list(_choices(path, size))
+
+
 def load_pair(path: Path, rectified: bool = False, size: Callable[[], tuple[int, int]] | None = None) \
         -> tuple[Intrinsics, Intrinsics] | None:
     """Left and right camera of a file that describes both and how they stand: the first two, cam0 and cam1 of a camchain.
@@ -148,7 +153,9 @@ def _chosen(path: Path, size: Callable[[], tuple[int, int]] | None = None) -> _C
     if name and name not in cameras:
         raise BagError(f'{file} has no camera {name}: it has {first_of(cameras, MOST_NAMED)}')
     if not name and len(cameras) > 1:
-        raise BagError(f'{file} describes the cameras {first_of(cameras, MOST_NAMED)}: choose one, as {file}:{next(iter(cameras))}')
+        one_an_image = 'if COLMAP has estimated one for each image, run it with --ImageReader.single_camera 1; else '
+        raise BagError(f'{file} describes the cameras {first_of(cameras, MOST_NAMED)}: {one_an_image * (len(cameras) > MOST_NAMED)}'
+                       f'choose one, as {file}:{next(iter(cameras))}')
     return cameras[name or next(iter(cameras))]
 
 

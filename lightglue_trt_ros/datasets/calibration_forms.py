@@ -176,6 +176,9 @@ def _camera(size: tuple[int, int], k: list[float], model: str, d: list[float], p
         raise ValueError(f'model: {model} with D = {d} is not read: undistort the images, or calibrate anew with radtan')
     if model in ('none', *OTHERS):
         model = 'plumb_bob'
+    if min(k[0], k[4]) < 0:
+        raise ValueError(f'fx is {k[0]:g} and fy {k[4]:g}: give both positive. Where fy is negative, as in ICL-NUIM, y is up: '
+                         'mirror the ground truth, x y z qx qy qz qw to x -y z -qx qy -qz qw')
     camera = Intrinsics(*size, np.reshape(k, (3, 3)), POLYNOMIAL.get(model.replace('-', '_'), model), np.array(d, np.float64))
     distortion_model(camera)
     return camera

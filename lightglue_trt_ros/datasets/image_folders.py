@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -47,8 +49,9 @@ class ImagesFolder(FolderRecording):
         named = [] if stamps.exists() else stamps_of_names(files)
         if not named and not stamps.exists():
             lines = f"awk 'BEGIN {{for (i = 0; i < {len(files)}; i++) printf \"%.6f\\n\", i / 30}}' > {shlex.quote(str(stamps))}"
-            raise BagError(f'{stamps} does not exist: write one stamp per image into it, in seconds, in order of names; or name '
-                           f'each image by its stamp, as 1403636579763555584.png. Of a video with 30 frames a second: {lines}')
+            raise BagError(f'{stamps} does not exist: {_stamps_among(files)}write one stamp per image into it, in seconds, in '
+                           'order of names; or name each image by its stamp, as 1403636579763555584.png. Of a video with 30 frames '
+                           f'a second: {lines}')
         super().__init__(path, image_topic, files, named or read_stamps_of(stamps, files))
         if named:
             self.note_names()
@@ -186,6 +189,16 @@ def has_layout(path: Path) -> bool:
 
 
 LAYOUTS = (ImagesFolder, TumFolder, KittiFolder, KittiRawFolder, EurocFolder)  # the first that fits counts
+
+
+def _stamps_among(files: list[Path]) -> str:
+    """Advice for people: a text between images that has a later stamp for each of them; empty where there is none."""
+    for path in sorted((*files[0].parent.glob('*.txt'), *files[0].parent.glob('*.csv'))):
+        with suppress(BagError):
+            stamps = read_stamps_of(path, files)
+            if len(stamps) == len(files) and all(before < after for before, after in pairwise(stamps)):
+                return f'copy {path} there, which has a stamp for each image, or '
+    return ''
 
 
 def _list_in(path: Path) -> str:

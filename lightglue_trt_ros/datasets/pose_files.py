@@ -14,7 +14,7 @@ import numpy as np
 from ..core.types import Float64
 from ..utils.errors import BagError, naming
 from .poses import Trajectory, is_rotation, poses_from
-from .stamps import HEADING, LEAST_DIGITS, SPLITS, is_number, parse_nanoseconds, parse_stamp, read_lines, rows_of
+from .stamps import HEADING, LEAST_DIGITS, MS, NS, SPLITS, US, is_number, parse_nanoseconds, parse_stamp, read_lines, rows_of
 
 KINDS = ('tum', 'kitti', 'euroc')
 OFF_UNIT = 0.05  # of a quaternion's length: where columns have no names, more shows that these are others
@@ -24,10 +24,8 @@ _FOUR_SEASONS_VALUES = 10, 11  # with commas
 _USUAL_NAMES = {'tum': 'TUM', 'euroc': 'EuRoC'}
 _LAST_ROW = [0, 0, 0, 1]  # of a 4x4 matrix
 _NAMES_ADVICE = 'keep one line above the values that names the columns, as timestamp x y z qx qy qz qw'
-_NS = r'n(s|secs?|anosecs?|anoseconds)'
-_US, _MS = r'([uµμ]s(ecs?)?|micros(ecs?|econds))', r'(ms(ecs?)?|millis(ecs?|econds))'
-_UNIT = rf'(_?(s|secs?|seconds|{_NS}|{_US}|{_MS}))?'  # of a time
-_IN_BRACKETS = re.compile(rf'\s*[\[(]\s*(s|secs?|seconds|{_NS}|{_US}|{_MS}|mm|cm)\s*[\])]', re.IGNORECASE)
+_UNIT = rf'(_?(s|secs?|seconds|{NS}|{US}|{MS}))?'  # of a time
+_IN_BRACKETS = re.compile(rf'\s*[\[(]\s*(s|secs?|seconds|{NS}|{US}|{MS}|mm|cm)\s*[\])]', re.IGNORECASE)
 _POSITION = r'((.*\.)?(p|t|pos|position|tran|trans|translation)([_.].*)?[_.]?)?'  # names of columns, before x, y or z
 _ROTATION = r'(.*\.)?(q|quat|quaternion|r|rot|rotation|o|orientation)([_.].*)?[_.]?'
 _DEVICE = '(_(world|odometry)_device)?'  # after an axis, of Project Aria
@@ -178,7 +176,7 @@ def _named_columns(headings: Sequence[str], count: int) -> _Columns | None:
         stamps = [_found(names, forms) for forms in _STAMPS]
         own = [each for each in stamps if pose and each and names[pose[0]].startswith(names[each[0]].rpartition('header')[0])]
         if pose and (stamp := [*own, _found(names, _COLUMNS[:1])][0]):
-            forms = () if own else ((_NS, 1), (_US, 10**3), (_MS, 10**6))
+            forms = () if own else ((NS, 1), (US, 10**3), (MS, 10**6))
             units = [unit for form, unit in forms if re.search(f'{form}$', names[stamp[0]])]
             units += [1] * any(name.startswith(_ROSTOPIC) for name in names)
             frames = [at for at, name in enumerate(names) if re.fullmatch(_FRAMES, name)]

@@ -22,10 +22,16 @@ HEADING = re.compile(r'\W*((t|secs?|id|index|frame\w*)\W|(?![0-9]).*(time|stamp)
 _CALENDAR = re.compile(r'(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.(\d*))?(?: ?Z| ?([+-]\d\d):?(\d\d))?')
 SPLITS = re.compile('[,;|]'), re.compile(r'[\s,;|]+')  # a line of names, whatever stands between the values
 _COMMENT = re.compile(r'#|^\s*(?:%|//)')
+NS, US = r'n(s|secs?|anosecs?|anoseconds)', r'([uµμ]s(ecs?)?|micros(ecs?|econds))'  # names of units
+MS = r'(ms(ecs?)?|millis(ecs?|econds))'
+_HEADED = re.compile(rf'([\[(]\s*|(time|stamps?)_)((?P<ns>{NS})|(?P<us>{US})|(?P<ms>{MS}))(?!\w)', re.IGNORECASE)
+_OF_HEADING = {'ns': 1, 'us': 10**3, 'ms': 10**6}
 _UNITS = {1: 'nanoseconds', 10**3: 'microseconds', 10**6: 'milliseconds', 10**9: 'seconds'}  # by their nanoseconds
 _LAST_S = 2_000_000_000  # of names, May 2033: a larger number is a date, as 20240131
 _LONGEST_STEP_NS = 10**12  # on average, of milliseconds and microseconds since 1970: else they are nanoseconds since a start
-_NAMED = re.compile(r'(?<![0-9.])([1-9][0-9]{9}(?:[0-9]{3}){0,3}(?:\.[0-9]+)?)(?![0-9.])')  # stamps since 2001
+# Stamps since 2001, and older ones in nanoseconds.
+_NAMED = re.compile(r'(?<![0-9.])([1-9][0-9]{9}(?:[0-9]{3}){0,3}(?:\.[0-9]+)?|(?!19|20)[1-9][0-9]{17})(?![0-9.])')
+_OLDER_NS_DIGITS = 18  # of nanoseconds before 2001, as of clocks that count from another year; no date, as 202401311010100000
 _TWO_NUMBERS = re.compile(r'(.*(?<![0-9])[1-9][0-9]{9})[_-]([0-9]{9}(?![0-9]).*)')  # seconds and nanoseconds
 
 T = TypeVar('T')
@@ -69,8 +75,8 @@ def parse_nanoseconds(text: str) -> int:
 def stamps_of_names(files: Sequence[Path]) -> list[int]:
     """The stamps by which images are named, in nanoseconds; empty unless all are, and ascend.
 
-    Seconds have ten digits before the point, milliseconds 13, microseconds 16, nanoseconds 19. Of several in each name the first
-    that ascend count.
+    Seconds have ten digits before the point, milliseconds 13, microseconds 16, nanoseconds 18 or 19. Of several in each name the
+    first that ascend count.
     """
     found = [_NAMED.findall(_TWO_NUMBERS.sub(r'\1\2', file.stem)) for file in files]
     columns = [list(column) for column in zip(*found, strict=False)]  # a name may have the time of reception too
@@ -82,8 +88,9 @@ def _ascending(numbers: list[str]) -> list[int]:
     digits = {len(number.partition('.')[0]) for number in numbers}
     if len(digits) != 1:
         return []
-    unit_ns = 10**(19 - digits.pop())
-    stamps = [parse_stamp(number, unit_ns) if int(number[:10]) < _LAST_S else 0 for number in numbers]
+    is_older = digits == {_OLDER_NS_DIGITS}
+    unit_ns = 1 if is_older else 10**(19 - digits.pop())
+    stamps = [parse_stamp(number, unit_ns) if is_older or int(number[:10]) < _LAST_S else 0 for number in numbers]
     if unit_ns in (10**3, 10**6) and stamps[-1] - stamps[0] > _LONGEST_STEP_NS * len(stamps):
         return []
     return stamps if all(before < after for before, after in pairwise([0, *stamps])) else []
@@ -94,7 +101,8 @@ def read_stamps_of(path: Path, files: Sequence[Path]) -> list[int]:
 
     Names may lack their endings; where they are stamps, these count. Raises BagError that names the line, or an image without one.
     """
-    words = [line.replace(',', ' ').split() for _, line in read_lines(path)[1]]
+    headings, lines = read_lines(path)
+    unit_ns, words = _unit_of(headings), [line.replace(',', ' ').split() for _, line in lines]
     named = {row[0]: row[1] for row in words if len(row) > 1}
     if not any(file.stem in named or file.name in named for file in files):
         return read_stamps(path)
@@ -104,7 +112,7 @@ def read_stamps_of(path: Path, files: Sequence[Path]) -> list[int]:
     with naming(path):
         if '' in found:
             raise ValueError(f'it has no line for {files[found.index("")].name}: begin one with this name, and its stamp')
-        stamps = list(map(parse_stamp, found))
+        stamps = [parse_stamp(each, unit_ns) for each in found]
         if late := next((number for number, (before, after) in enumerate(pairwise(stamps), 1) if before >= after), 0):
             raise ValueError(f'the numbers after the names of the images are no stamps, that of {files[late].name}, {found[late]}, '
                              f'comes after {found[late - 1]}: leave one number in each line, the stamp of an image')
@@ -112,16 +120,25 @@ def read_stamps_of(path: Path, files: Sequence[Path]) -> list[int]:
 
 
 def read_stamps(path: Path) -> list[int]:
-    """Read one stamp in seconds per line, as nanoseconds. Raises BagError that names the line."""
+    """Read one stamp per line, in seconds or the unit above them, as nanoseconds. Raises BagError that names the line."""
+    headings, lines = read_lines(path)
+    unit_ns = _unit_of(headings)
+
     def row(line: str) -> int:
         try:
-            return parse_stamp(line)
+            return parse_stamp(line, unit_ns)
         except ValueError:
             if len(line.replace(',', ' ').split()) < 2:
                 raise
-        raise ValueError(f'{line[:80]!r} is more than a number of seconds: leave one in each line, the stamp of an image')
+        raise ValueError(f'{line[:80]!r} is more than a number of {_UNITS[unit_ns]}: leave one in each line, the stamp of an image')
 
-    return rows_of(path, read_lines(path)[1], row)
+    return rows_of(path, lines, row)
+
+
+def _unit_of(headings: Sequence[str]) -> int:
+    """Nanoseconds of the unit that a line above the stamps names, as [us] or timestamp_ms; of a second where none does."""
+    found = next(filter(None, map(_HEADED.search, reversed(headings))), None)
+    return 10**9 if found is None else next(ns for name, ns in _OF_HEADING.items() if found[name])
 
 
 def read_list(path: Path, parse: Callable[[str], int], separator: str | None = None, *,
@@ -158,8 +175,11 @@ def read_lines(path: Path) -> tuple[list[str], list[tuple[int, str]]]:
     """Comments and column names above the values, and the numbered lines without comments and blanks."""
     try:
         text = text_of(path).splitlines()
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise BagError(f'cannot read {path}: {error}') from None
+    except UnicodeDecodeError:
+        raise BagError(f'{path} is no text: export it as text, with a line for each pose or stamp; of binary files only a '
+                       'whole images.bin of COLMAP is read') from None
     lines = [(number, values) for number, line in enumerate(text, 1) if (values := _COMMENT.split(line)[0].strip()).strip(',;|')]
     while lines and (HEADING.match(lines[0][1]) or _is_heading(lines[0][1])):
         lines = lines[1:]

@@ -124,7 +124,8 @@ def test_a_bag_of_a_folder_has_its_depth(tmp_path: Path, capsys: pytest.CaptureF
     folder = open_recording(make(tmp_path / 'folder'))
     assert make_bag([str(folder.path), str(tmp_path / 'bag')]) == 0
     for program, line in zip(('play_bag', 'evaluate_bag'), capsys.readouterr().out.splitlines()[-2:], strict=True):
-        assert line == f'ros2 run lightglue_trt_ros {program} {tmp_path / "bag"} --depth'
+        camera = ' --camera CALIB.yaml' * (program == 'evaluate_bag' and make is tum_folder)  # which has no calibration
+        assert line == f'ros2 run lightglue_trt_ros {program} {tmp_path / "bag"} --depth{camera}'
     recording = open_recording(tmp_path / 'bag')
     assert recording.image_topic == '/camera/image_raw'
     found = depth_of(recording)

@@ -251,7 +251,7 @@ BAGS: dict[str, tuple[Callable[[Path], Any], str]] = {
     'no images': (lambda at: open_recording(message(at / 'b', 'std_msgs/msg/String', b'', '/chat')),
                   r'/b holds no images \(sensor_msgs/msg/Image or .*\). It holds: /chat \(std_msgs/msg/String, 1 messages\)'),
     'two cameras': (lambda at: open_recording(bag(at / 'b', {name: [('mono8', GRAY)] for name in ('/a/image', '/b/image')})),
-                    r'/b holds 2 image topics, choose one \(--image-topic\), .*--right-topic. It holds: /a/image'),
+                    r'/b holds 2 image topics, choose one \(--image-topic\); .*--right-topic. It holds: /a/image'),
     'messages of ROS 1': (lambda at: open_recording(of_one_message(at / 'a.mcap', 'ros1')),
                           r'a.mcap holds messages of ROS 1 \(/cam .*rosbags-convert --src'),
     'other encoding': (lambda at: open_recording(of_one_message(at / 'a.mcap', 'protobuf')),
@@ -275,7 +275,7 @@ BAGS: dict[str, tuple[Callable[[Path], Any], str]] = {
                         r'/b does not say which images are the right ones: .*\(--right-topic\)'),
     'stereo without calibration': (lambda at: stereo_recording(open_recording(bag(at / 'b', {
         name: [('mono8', GRAY)] for name in ('/a/image', '/b/image')}), '/a/image'), '/b/image'),
-        r'/b has no calibration for /a/image: stereo needs that of both cameras'),
+        r'/b has no calibration for /a/image: stereo needs that of both cameras, as --camera camchain.yaml g'),
     'folder of ROS 1': (lambda at: open_recording(file(at / 'f' / 'a.bag', '#ROSBAG').parent),
         r'/f holds 1 bag of ROS 1, a.bag: con'),
     'folder of something': (lambda at: open_recording(file(at / 'f' / 'a.txt', '').parent),
@@ -441,6 +441,7 @@ CALIBRATIONS: dict[str, tuple[Callable[[Path], Any], str]] = {
         r'c.yaml: projection_parameters: 5 is no map'),
     'no data': (lambda at: camera(at, {**ROS, 'camera_matrix': {'rows': 3}}), r'c.yaml has no camera_matrix.data, it has'),
     'no list': (lambda at: camera(at, {**EUROC, 'intrinsics': 5}), r'c.yaml: intrinsics: 5 is no list of numbers'),
+    'negative focal length': (lambda at: camera(at, {**OWN, 'fy': -20}), r'c.yaml: fx is 20 and fy -20: give both positive'),
     'half a pixel': (lambda at: camera(at, {**OWN, 'width': 16.5}), r'c.yaml: width: 16.5 is no number of pixels'),
 }
 FOLDERS: dict[str, tuple[Callable[[Path], Any], str]] = {
@@ -570,6 +571,8 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
         r'poses.txt has 1 poses for 2 stamps: KITTI poses are one per frame \(their stamps'),
     'no file of poses': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=at / 'x.txt'),
         r'cannot read .*x.txt: .*No such'),
+    'poses of NumPy': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(at / 'x.npy', b'\x93NUMPY')),
+        r'x.npy is no text: export it as text, with a line for each pose or stamp; of binary files only a whole images.bin'),
     'no pose': (lambda at: truth(at, '# nothing\n', kind='tum'), r'poses.txt holds no pose: one a line is needed'),
 }
 TABLES = {'bags': BAGS, 'calibrations': CALIBRATIONS, 'folders': FOLDERS, 'poses': POSES}

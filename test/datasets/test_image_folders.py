@@ -162,6 +162,26 @@ def test_stamps_in_nanoseconds_are_read_as_such(tmp_path: Path) -> None:
         assert [frame.stamp_ns for frame in open_recording(tmp_path).frames()] == [START_NS, START_NS + 1]
 
 
+@pytest.mark.parametrize(('heading', 'unit_ns'), [
+    ('# timestamps left [us]', 10**3), ('timestamp_ms', 10**6), ('# stamp (ns)', 1), ('# time [s]', 10**9), ('# rig_ms', 10**9)])
+def test_the_unit_above_the_stamps_counts(tmp_path: Path, heading: str, unit_ns: int) -> None:
+    write_images(tmp_path / 'images', ['0.png', '1.png'])
+    (tmp_path / 'timestamps.txt').write_text(f'{heading}\n1.226649e+06\n1267113\n')
+    assert [frame.stamp_ns for frame in open_recording(tmp_path).frames()] == [1226649 * unit_ns, 1267113 * unit_ns]
+    (tmp_path / 'timestamps.txt').write_text(f'{heading}\n0 1.226649e+06\n1 1267113\n')
+    assert [frame.stamp_ns for frame in open_recording(tmp_path).frames()] == [1226649 * unit_ns, 1267113 * unit_ns]
+
+
+def test_stamps_that_lie_among_the_images_are_named(tmp_path: Path) -> None:
+    write_images(tmp_path / 'images', ['0.png', '1.png'])
+    (tmp_path / 'images' / 'exposures.txt').write_text('0.5\n0.5\n')
+    with pytest.raises(BagError, match=r'timestamps\.txt does not exist: write'):
+        open_recording(tmp_path)
+    (tmp_path / 'images' / 'stamps_left.txt').write_text('1\n2\n')
+    with pytest.raises(BagError, match=r'copy \S+/images/stamps_left\.txt there, which has a stamp for each image, or write'):
+        open_recording(tmp_path)
+
+
 @pytest.mark.parametrize(('listing', 'folder', 'line'), [
     ('images.txt', 'images', '{stamp} {file}\n'), ('left_images.txt', 'img', '{number} {stamp} {file}\n')])
 def test_lists_of_event_cameras_give_the_stamps(tmp_path: Path, listing: str, folder: str, line: str) -> None:
@@ -255,6 +275,12 @@ def test_images_named_by_their_stamps_need_no_list(tmp_path: Path, form: str) ->
     assert [frame.stamp_ns for frame in recording.right.frames()] == stamps
 
 
+def test_nanoseconds_before_2001_in_names_of_images_are_stamps(tmp_path: Path) -> None:
+    stamps = [315975640448534784, 315975643412234000]  # of Argoverse, whose clock counts from another year
+    write_images(tmp_path / 'images', [f'ring_front_center_{stamp}.png' for stamp in stamps])
+    assert [frame.stamp_ns for frame in open_recording(tmp_path).frames()] == stamps
+
+
 @pytest.mark.parametrize('form', ['color_SN1_g{taken}_f{number}_s{received}_e50', '{start}_{taken}', '{taken}_{start}'])
 def test_of_two_stamps_in_each_name_the_first_that_ascends_counts(tmp_path: Path, form: str) -> None:
     """As Orbbec's images, with the times of exposure and of reception; the begin of a recording does not ascend."""
@@ -279,7 +305,7 @@ def test_names_of_two_cameras_in_one_folder_are_noted(tmp_path: Path, names: lis
     ['0000000001', '0000000002'], ['20230615143022', '20230615143023'], ['IMG_20230615_143022', 'IMG_20230615_143023'],
     ['1403636579', 'a'], ['a_1403636579', 'b_1403636579'], ['9403636579', '9403636580'], ['1403636579', '1403636579763'],
     ['1234567890123', '1234617890123'],  # nanoseconds since the start of a camera, 0.05 s apart
-    ['2024013100', '2024013101'], ['IMG_2024013110101000', 'IMG_2024013110101005']])
+    ['2024013100', '2024013101'], ['202401311010100000', '202401311010105000'], ['IMG_2024013110101000', 'IMG_2024013110101005']])
 def test_other_numbers_in_names_of_images_are_no_stamps(tmp_path: Path, names: list[str]) -> None:
     write_images(tmp_path / 'images', [f'{name}.png' for name in names])
     with pytest.raises(BagError, match=r'timestamps\.txt does not exist: .* name each image by its stamp'):

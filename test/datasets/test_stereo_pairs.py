@@ -110,7 +110,7 @@ def test_a_bag_has_the_right_images_on_a_topic(tmp_path, capsys):
     for program, line in zip(('play_bag', 'evaluate_bag'), capsys.readouterr().out.splitlines()[1:], strict=True):
         assert line == (f'ros2 run lightglue_trt_ros {program} {tmp_path / "bag"} --image-topic /camera/image_raw '
                         '--right-topic /camera_right/image_raw')
-    with pytest.raises(BagError, match=r'choose one \(--image-topic\), and of a stereo pair the other one as --right-topic'):
+    with pytest.raises(BagError, match=r'choose one \(--image-topic\); evaluate_bag and play_bag take the right one as --r'):
         open_recording(tmp_path / 'bag')
     left = open_recording(tmp_path / 'bag', '/camera/image_raw')
     assert right_of(left) is None

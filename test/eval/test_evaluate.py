@@ -266,6 +266,13 @@ def test_a_frame_that_cannot_be_decoded_is_left_out_and_told_once() -> None:
     assert told == ['frame 3 cannot be decoded: cut off']
 
 
+def test_many_frames_that_cannot_be_decoded_are_counted() -> None:
+    told: list[str] = []
+    World(12, bad=(3, 4, 5, 6, 7)).evaluated(Knowing(), on_note=told.append)
+    assert told == [*(f'frame {number} cannot be decoded: cut off' for number in (3, 4, 5)),
+                    '5 of 12 frames cannot be decoded; the first 3 are named']
+
+
 def test_images_without_texture_are_noted_with_what_to_check() -> None:
     told: list[str] = []
     world = World(4)

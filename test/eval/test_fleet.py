@@ -119,6 +119,19 @@ def test_parts_of_one_bag_are_one_recording_and_several_bags_are_several(tmp_pat
     assert is_recording({'mav0'})
     assert is_recording({'image_0', 'times.txt'})
     assert not is_recording({'images', 'README.md'})
+    assert not is_recording({'images', 'images.txt', 'cameras.txt'}), 'COLMAP'
+
+
+def test_folders_of_images_are_found_in_each_layout(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, 'lightglue_trt_eval')
+    for name in ('by_names/images/1403636579.763555.png', 'by_names/images/1403636579.863555.png', 'docs/images/logo.png',
+                 'mono/images/0.jpg', 'mono/times.txt', 'events/images/0.png', 'events/images.txt', 'icl/associations.txt',
+                 'fpv/left_images.txt', 'loris/color.txt', 'drive/image_02/data/0.png', 'drive/image_02/timestamps.txt'):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_bytes(name.encode())
+    names = [each.name for each in find_recordings([str(tmp_path)])]
+    assert names == ['by_names', 'drive', 'events', 'fpv', 'icl', 'loris', 'mono']
+    assert caplog.messages == [f'{tmp_path}/docs/images has 1 image without stamps: it is passed over']
 
 
 def test_what_fsspec_opens_is_found(flights: Path, tmp_path: Path) -> None:

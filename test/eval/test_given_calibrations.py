@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 
 from support.evaluated_bags import CAMERA, HEIGHT, WIDTH, make_bag
 
+from lightglue_trt_eval.inputs import open_inputs
 from lightglue_trt_eval.options import OWN_RIGHT_IMAGES, EvaluationOptions
 from lightglue_trt_eval.predict.recorded_scene import named_pair, open_scene
 from lightglue_trt_eval.predict.scene import Scene
@@ -127,3 +129,7 @@ def test_chain_of_two_cameras_calibrates_a_pair(tmp_path: Path, file: Path) -> N
     assert named_pair(alone, left) is None
     with pytest.raises(BagError, match='the CameraInfos have no baseline'):
         stereo_recording(left, '/camera_right/image_raw', named_pair(alone, left))
+    notes: list[str] = []
+    with pytest.raises(BagError, match='the CameraInfos have no baseline'):
+        open_inputs(left, replace(alone, right_topic='/camera_right/image_raw'), notes.append)
+    assert [note.partition(' (')[0] for note in notes] == [f'{file}:cam1 does not describe a pair']

@@ -224,12 +224,15 @@ def with_walker(frames):
     (lambda: recorded([0 * frame for frame in flight()], 1), r'the frames are black, no brighter than \d'),
     (lambda: recorded(flight(MIN_FRAMES - 1)), '15 frames are too few: a mask takes 16 or more'),
     (lambda: [], '0 frames are too few'),
+    (lambda: recorded([*standing(1), *flight(MIN_FRAMES - 1, speed=4)]),
+     '15 of 16 frames differ from those before, and a mask takes 16 or more: record for longer'),
     (lambda: recorded(taking_turns(1, 1)), 'do several cameras share this topic or folder'),
     (lambda: recorded(taking_turns(3, 1)), 'do several cameras share this topic or folder'),
     (lambda: recorded(taking_turns(2, 3)), 'do several cameras share this topic or folder'),
     (lambda: [*recorded(flight(20)), np.zeros((60, 80), np.uint8)], 'frame 20 is 80x60, those before are 320x240'),
     (lambda: recorded([np.where(U < 60, frame, TEXTURE) for frame in flight()]), 'stands still while|the camera stands'),
-], ids=['stands', 'exposure', 'person', 'walker', 'black', 'few', 'none', 'turns', 'unequal', 'longer', 'sizes', 'little'])
+], ids=['stands', 'exposure', 'person', 'walker', 'black', 'few', 'none', 'repeated', 'turns', 'unequal', 'longer', 'sizes',
+        'little'])
 def test_recordings_that_tell_nothing_are_refused_in_one_line(frames, words):
     with pytest.raises(BagError, match=rf'^the recording: .*({words})[^\n]*$'):
         find_standing(frames(), 'the recording')
