@@ -89,13 +89,8 @@ class FrameMatcher:
             BagError: the camera's distortion model is unknown.
             EngineError: the backend failed.
         """
-        check_gray(image, 'the image')
-        _check_stamp(stamp, self._last_stamp)
+        self._check(image, stamp, right, mask)
         camera = _check_others(image, right, None if callable(depth) else depth, camera)
-        if right is not None and self.config.reference == 'alternate':
-            raise FrameError('reference is alternate, which a stereo pair cannot have: set it to previous')
-        if mask is not None:
-            _of_kind(mask, Mask).check(size_of(image), self.backend.spec.size)
         self._reset_if_interrupted(image, stamp)
         self._use(camera)
         self._last_stamp = stamp
@@ -127,11 +122,7 @@ class FrameMatcher:
         matches = dataclasses.replace(matches, standing=self.static_points.standing)
         if self._is_next_reference(reference, current, matches):
             self._take(current)
-        if mask is not None:  # refinement may move points near its edge behind it
-            matches = matches.only(mask.allows(matches.keypoints, current.size))
-            if doubt := mask.doubt(self.backend.spec.size, self.config.mask_margin):
-                matches = dataclasses.replace(matches, note='; '.join(filter(None, (matches.note, doubt))))
-        return matches.well_known(self.config.max_sigma_px) if self.config.max_sigma_px else matches
+        return self._published(matches, mask, current)
 
     def matches_between(self, keyframe_a: float, keyframe_b: float) -> FrameMatches:
         """Match two of the last keyframes, named by their stamps in seconds: the reference, and the current one.
@@ -149,6 +140,17 @@ class FrameMatcher:
         self._reference = self._between = self._last_stamp = None
         for points in (self.static_points, self._static_between):
             points.forget_tracks()
+
+    def _check(self, image: UInt8, stamp: float, right: RightImage | None, mask: Mask | None) -> None:
+        check_gray(image, 'the image')
+        if not isinstance(stamp, Real) or not math.isfinite(stamp):
+            raise FrameError(f'the stamp is {stamp!r}: it must be seconds')
+        if stamp == self._last_stamp:
+            raise FrameError(f'the stamp {stamp:.6f} s stands still: the camera repeats a frame or does not stamp its images')
+        if right is not None and self.config.reference == 'alternate':
+            raise FrameError('reference is alternate, which a stereo pair cannot have: set it to previous')
+        if mask is not None:
+            _of_kind(mask, Mask).check(size_of(image), self.backend.spec.size)
 
     def _reset_if_interrupted(self, image: UInt8, stamp: float) -> None:
         reference, last = self._reference, self._last_stamp
@@ -275,6 +277,14 @@ class FrameMatcher:
         else:
             self._reference, self._between = current, None
 
+    def _published(self, matches: FrameMatches, mask: Mask | None, current: TrackedFrame) -> FrameMatches:
+        """Without points behind the mask, where refinement moves some that are near its edge, and without uncertain ones."""
+        if mask is not None:
+            matches = matches.only(mask.allows(matches.keypoints, current.size))
+            if doubt := mask.doubt(self.backend.spec.size, self.config.mask_margin):
+                matches = dataclasses.replace(matches, note='; '.join(filter(None, (matches.note, doubt))))
+        return matches.well_known(self.config.max_sigma_px) if self.config.max_sigma_px else matches
+
     def _is_next_reference(self, reference: TrackedFrame, current: TrackedFrame, matches: FrameMatches) -> bool:
         """Whether the current frame becomes the reference, by all its matches, published or not."""
         if self.config.reference != 'keyframe' or (current.can_be_refined and not reference.can_be_refined):
@@ -308,10 +318,3 @@ def _of_kind(given: Any, kind: type) -> Any:
     if not isinstance(given, kind):
         raise FrameError(f'{type(given).__name__} is given where process takes {kind.__name__}, see docs/python.md')
     return given
-
-
-def _check_stamp(stamp: float, last: float | None) -> None:
-    if not isinstance(stamp, Real) or not math.isfinite(stamp):
-        raise FrameError(f'the stamp is {stamp!r}: it must be seconds')
-    if stamp == last:
-        raise FrameError(f'the stamp {stamp:.6f} s stands still: the camera repeats a frame or does not stamp its images')
