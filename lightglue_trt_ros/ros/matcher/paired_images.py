@@ -136,11 +136,8 @@ class PairedImages(ABC, Generic[Image]):
     def verdict(self, frames: Wanted) -> Verdict | None:
         """Why most frames have no image, why the newest one cannot be used, or why it gives nothing; None without such problems."""
         if problem := self._pairing.problem:
-            reason = ''
-            if time.monotonic() - self._lost_at < RECENT_S:
-                reason = f': {self._lost} were lost on their way so far; {LOST}'
-            elif self._pairing.silent:
-                reason = f': {why_silent(self._node, self.wanted, frames)}'
+            reason = (f': {self._lost} were lost on their way so far; {LOST}' if time.monotonic() - self._lost_at < RECENT_S else
+                      f': {why_silent(self._node, self.wanted, frames)}' if self._pairing.silent else '')
             return Verdict(WARN, f'{problem} ({self.topic}){reason}')
         if refusal := self._refusal or self._listener.problem:
             return Verdict(WARN, refusal, logged=True)
