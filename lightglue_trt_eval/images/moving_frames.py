@@ -45,7 +45,8 @@ class Alternation:
         if self._asked < max(MIN_FRAMES / 2, self._count / 4) or self._returns <= ALTERNATE * self._asked:
             return ''
         return (f'{self._returns} of {self._count} frames are unlike the frame before and like an earlier one: do several cameras '
-                'share this topic or folder, or are its images not in the order of time? One camera belongs on each topic')
+                'share this topic or folder, are its images not in the order of time, or does light flicker? One camera belongs on '
+                'each topic')
 
 
 class MovingFrames:

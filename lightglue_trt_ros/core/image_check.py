@@ -1,13 +1,14 @@
-"""Images that give no matches: without texture, one picture under new stamps, or views that have nothing in common."""
+"""Images of no use: without texture, one picture under new stamps, views with nothing in common, two cameras in turns."""
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
-from typing import NamedTuple
 
 import cv2
 import numpy as np
 
+from .cameras import same_frame
 from .types import Float32, UInt8
 
 FEW, JUDGED = 3, 3  # matches, at most, in each of so many last frames
@@ -16,13 +17,7 @@ CELL = 8  # pixels that are averaged: the noise of a sensor is no texture
 TEXTURE = 1.0  # least root mean square of differences between cells that are neighbours, in gray values
 STRIDE = 16  # of the pixels that are compared first
 REPEATED_S = 1.0  # by stamps, least time of one picture that is reported
-
-
-class Untextured(NamedTuple):
-    """An image without texture."""
-
-    mean: float  # gray value, 0 to 255
-    matches: int  # most of the last frames
+TURNS = 3  # changes of the camera among the last RECENT images, from which on they are reported
 
 
 class ImageCheck:
@@ -32,9 +27,11 @@ class ImageCheck:
         self._image: UInt8 | None = None
         self._since = self._stamp = 0.0  # stamps of the first and the newest image with these pixels
         self._matches: deque[int] = deque(maxlen=RECENT)
+        self._frames: deque[str] = deque(maxlen=RECENT)  # frame_ids of the last images
 
-    def add(self, image: UInt8, stamp: float) -> None:
+    def add(self, image: UInt8, stamp: float, frame_id: str = '') -> None:
         """Compare a gray image (H, W) with the one before, and keep it; `stamp` in seconds."""
+        self._frames.append(frame_id)
         if self._image is None or stamp < self._stamp or not same_pixels(self._image, image):
             self._since = stamp
         self._image, self._stamp = image, stamp
@@ -50,12 +47,18 @@ class ImageCheck:
         return seconds if seconds >= REPEATED_S else 0.0
 
     @property
-    def untextured(self) -> Untextured | None:
-        """None where the newest image has texture, or where one of the last frames has matches."""
+    def cameras(self) -> list[str]:
+        """The frame_ids of cameras that send the images in turns; empty where one camera sends them."""
+        frames = list(self._frames)
+        return sorted({*frames}) if sum(not same_frame(*pair) for pair in itertools.pairwise(frames)) >= TURNS else []
+
+    @property
+    def untextured(self) -> tuple[float, int] | None:
+        """Mean gray value, 0 to 255, and most matches of the last frames; None where there is texture, or one has matches."""
         matches, image = list(self._matches)[-JUDGED:], self._image
         if image is None or len(matches) < JUDGED or max(matches) > FEW or texture_of(image) >= TEXTURE:
             return None
-        return Untextured(float(image.mean()), max(matches))
+        return float(image.mean()), max(matches)
 
     @property
     def few_matches(self) -> int | None:

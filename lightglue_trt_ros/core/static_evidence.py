@@ -20,6 +20,7 @@ AGREE_PX = 6.0  # largest difference of a moving match from the motion of all
 LEAST = 12  # moving matches that agree, for a motion to be known
 INTERLEAVED = 0.4  # share of the moving points whose nearest neighbour stands: they are seen through what stands
 SPREAD = 0.3  # share of the cells with matches in which some agree,
+OUTER = np.pad(np.zeros((GRID[0] - 2, GRID[1] - 2), np.bool_), 1, constant_values=True).ravel()  # and of those at the edges,
 APART = 0.1  # and their least deviation, as a share of the image's sides: the camera moves, and not something before it
 MINORITY, OUTSIDE = 0.6, 0.1  # points and cells that stand to those that move, of a patch on the world; share outside a bonnet
 DOUBTFUL_PX = 6.0  # standard deviation of points that stand in the fit of the geometry, of those that move 1
@@ -98,12 +99,12 @@ class StaticEvidence:
     def camera_moves(self) -> bool:
         """Whether what moves is seen all over the image, of a bonnet all over the rest; else something moves before the camera."""
         before, size, agreeing = self._points.before, self._points.size, self._points.before[self._agreeing]
-        world, least = before, APART
+        world, least, places = before, APART, [np.ones_like(OUTER), OUTER]  # what a moving camera sees goes on to the edges
         if self.is_smaller:  # beside a bonnet, texture may be little
-            world, least = before[~self._points.standing], APART / 2
-        every, some = (np.count_nonzero(per_cell(part, size) > 1) for part in (world, agreeing))
+            world, least, places = before[~self._points.standing], APART / 2, places[:1]
+        every, some = (per_cell(part, size) > 1 for part in (world, agreeing))
         apart = (agreeing.std(axis=0) / (size[1], size[0])).min()
-        return bool(apart > least and some >= SPREAD * every)
+        return bool(apart > least and all(some[place].sum() >= SPREAD * every[place].sum() for place in places))
 
     @cached_property
     def is_smaller(self) -> bool:
@@ -111,8 +112,7 @@ class StaticEvidence:
         points = self._points
         stand, move = (per_cell(points.before[which], points.size) for which in (points.standing, points.moving))
         below = stand[:-2 * GRID[1]].sum() < OUTSIDE * stand.sum() and move[-GRID[1]:].sum() < OUTSIDE * move.sum()
-        of_points, of_cells = stand.sum() / move.sum(), (stand > move).sum() / max(1, (move > stand).sum())
-        return bool(below or max(of_points, of_cells) < MINORITY)
+        return bool(below or max(stand.sum() / move.sum(), (stand > move).sum() / max(1, (move > stand).sum())) < MINORITY)
 
     def off_lines(self) -> Float32:
         """How far (S, 2) they are from their epipolar lines, of the geometry that fits those that move.

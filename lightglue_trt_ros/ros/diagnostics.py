@@ -89,15 +89,19 @@ def mixed_matches(node: Node, topic: str) -> Verdict | None:
 
 
 def useless_images(check: ImageCheck, side: str = '') -> Verdict | None:
-    """The verdict on images without texture, or on one picture under new stamps; None without such problems.
+    """The verdict on images of several cameras, without texture, or of one picture under new stamps; None without such problems.
 
     `side` says which camera of a pair they are of.
     """
     which = f'{side} ' if side else ''
-    if (image := check.untextured) is not None:
-        look = 'black' if image.mean < BLACK else 'white' if image.mean > WHITE else 'without texture'
-        return Verdict(WARN, f'the {which}images are {look}, with a mean gray value of {image.mean:.0f} of 255, and have '
-                       f"{image.matches} matches at most: check the lens cap, the exposure, the images' encoding and image_bits")
+    if cameras := check.cameras:
+        return Verdict(WARN, f'the {which}images alternate between {" and ".join(cameras)}, by their frame_id: several cameras '
+                       'publish on this topic; give each a topic of its own')
+    if untextured := check.untextured:
+        gray, most = untextured
+        look = 'black' if gray < BLACK else 'white' if gray > WHITE else 'without texture'
+        return Verdict(WARN, f'the {which}images are {look}, with a mean gray value of {gray:.0f} of 255, and have '
+                       f"{most} matches at most: check the lens cap, the exposure, the images' encoding and image_bits")
     if seconds := check.repeated_s:
         return Verdict(WARN, f'the {which}camera has sent the same picture for {seconds:.0f} s, under new stamps: restart its '
                        'driver, and check its cable or stream; a simulated camera that stands still needs noise')

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import re
 import sys
 import time
 import traceback
@@ -44,7 +43,7 @@ def ros_started(parser: argparse.ArgumentParser, argv: list[str] | None, ending:
         ending.ready = True
         rclpy.init(args=arguments, signal_handler_options=SignalHandlerOptions.NO)
     except RuntimeError as error:  # rcl's, of one line that ends in places in its sources
-        parser.exit(2, f'{parser.prog}: {re.split(r", at /", str(error))[0]}\n')
+        parser.exit(2, f'{parser.prog}: {str(error).split(", at /")[0]}{"; set ROS_LOG_DIR or HOME" * ("logging" in str(error))}\n')
     try:
         yield args
     finally:

@@ -30,8 +30,7 @@ def test_uniform_images_have_no_texture_with_noise(gray, sigma):
     images = [noisy(np.full((480, 640), gray), sigma) for _ in range(JUDGED)]
     untextured = checked(images, matches=2).untextured
     assert untextured is not None
-    assert untextured.mean == pytest.approx(images[-1].mean())
-    assert untextured.matches == 2
+    assert untextured == (pytest.approx(images[-1].mean()), 2)
     assert checked(images, matches=4).untextured is None
     assert checked(images[1:], matches=0).untextured is None
 
@@ -86,3 +85,12 @@ def test_a_moving_camera_costs_a_subsample_only():
     images = [noisy(SCENE, 3) for _ in range(2)]
     whole = min(timeit.repeat(lambda: np.array_equal(*images), number=50, repeat=5))
     assert min(timeit.repeat(lambda: same_pixels(*images), number=50, repeat=5)) < whole
+
+
+@pytest.mark.parametrize(('frame_ids', 'cameras'), [
+    (['left', 'right'] * 3, ['left', 'right']), (['rig/left_optical', 'left', ''] * 3, []), (['left'] * 5 + ['right'] * 5, [])])
+def test_cameras_that_send_in_turns_are_named_by_their_frame_ids(frame_ids, cameras):
+    check = ImageCheck()
+    for number, frame_id in enumerate(frame_ids):
+        check.add(SCENE, number, frame_id)
+    assert check.cameras == cameras

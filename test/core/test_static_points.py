@@ -109,6 +109,21 @@ def test_standing_camera_keeps_background_behind_large_moving_objects(boxes):
     assert not dropped(judge(StaticPoints(SIZE), before, after), len(before)).any()
 
 
+@pytest.mark.parametrize('count', [200, 400])
+def test_standing_camera_keeps_the_room_around_a_screen_with_a_film(count):
+    """A film that a moving camera took has a geometry that no point of the room is of; it is seen in a third of the image."""
+    rng = np.random.default_rng(27)
+    screen = (128, 96, 512, 384)
+    room, film = scattered(rng, 400), scattered(rng, count, *screen)
+    room = room[~((room > screen[:2]) & (room < screen[2:])).all(1)]
+    before, points = np.concatenate([room, film]), StaticPoints(SIZE)
+    for _ in range(3):
+        after = np.concatenate([moved(rng, room, 0.1), moved(rng, seen(film, rng.uniform(2, 6, count), (0.01, 0.03, 0.02),
+                                                                         (0.05, 0, 0.1)), 0.2)])
+        assert not dropped(judge(points, before, after), len(before)).any()
+    assert points.standing is None
+
+
 @pytest.mark.parametrize('step', [(0.15, 0, 0), (0.1, 0, 0.1), (0, 0, 0.4)])
 @pytest.mark.parametrize('near', [0, 20])
 def test_scenery_far_away_stands_and_belongs_to_the_scene(step, near):

@@ -205,6 +205,11 @@ def with_person(frames):
     return [np.where((np.abs(U - 20 - 5 * number) < 16) & (V > 60), 30 + 3 * number, frame) for number, frame in enumerate(frames)]
 
 
+def under_flickering_light(frames):
+    """Dark bands, a third of a period further down in each frame."""
+    return [np.where(np.sin(V / 12 + 2.1 * number) > 0.2, 0.4 * frame, frame) for number, frame in enumerate(frames)]
+
+
 def taking_turns(*turns):
     """Frames of two cameras, of which one sends so many, then the other."""
     views = [iter(flight(48, seed, speed=0.5)) for seed in (0, 9)]
@@ -229,10 +234,11 @@ def with_walker(frames):
     (lambda: recorded(taking_turns(1, 1)), 'do several cameras share this topic or folder'),
     (lambda: recorded(taking_turns(3, 1)), 'do several cameras share this topic or folder'),
     (lambda: recorded(taking_turns(2, 3)), 'do several cameras share this topic or folder'),
+    (lambda: recorded(under_flickering_light(flight())), 'or does light flicker'),
     (lambda: [*recorded(flight(20)), np.zeros((60, 80), np.uint8)], 'frame 20 is 80x60, those before are 320x240'),
     (lambda: recorded([np.where(U < 60, frame, TEXTURE) for frame in flight()]), 'stands still while|the camera stands'),
-], ids=['stands', 'exposure', 'person', 'walker', 'black', 'few', 'none', 'repeated', 'turns', 'unequal', 'longer', 'sizes',
-        'little'])
+], ids=['stands', 'exposure', 'person', 'walker', 'black', 'few', 'none', 'repeated', 'turns', 'unequal', 'longer', 'flicker',
+        'sizes', 'little'])
 def test_recordings_that_tell_nothing_are_refused_in_one_line(frames, words):
     with pytest.raises(BagError, match=rf'^the recording: .*({words})[^\n]*$'):
         find_standing(frames(), 'the recording')

@@ -22,6 +22,8 @@ from support.waiting import wait_for
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
+from lightglue_trt_ros.ros.matcher.subscription import wanted_images
+from lightglue_trt_ros.ros.parameters import NodeConfig
 from lightglue_trt_ros.utils.errors import ConfigError, EngineError
 
 pytestmark = pytest.mark.usefixtures('ros')
@@ -145,6 +147,11 @@ def test_a_silent_camera_is_named_and_the_others_go_on(rig):
     assert run.status('front')[2]['resets'] == '0'
 
 
+@pytest.mark.parametrize(('names', 'setting'), [(('front', 'rear'), 'image_transport of all cameras'), (('',), 'image_transport')])
+def test_the_remedy_for_another_transport_is_that_of_all_cameras(names, setting):
+    assert wanted_images(None, NodeConfig(cameras=names), None, 0, 0).setting == setting
+
+
 def test_a_camera_that_is_twice_as_fast_starves_none(rig):
     """While each frame is matched, two of one camera come and one of each other: all have their turns."""
     run, matched = rig(), threading.Semaphore(0)
@@ -252,7 +259,7 @@ def test_vins_gets_the_cameras_apart(rig, channels):
         wait_for(lambda name=name: features[name])
         values = {channel.name: np.array(channel.values) for channel in features[name][0].channels}
         assert set(values['id'] % 2) == {camera}
-        assert channels == 5 or set(values['camera']) == {camera}
+        assert channels == 5 or set(values['camera']) == {0}, 'each is camera 0 of its estimator'
     run.send('rear', 30.0)  # a gap
     wait_for(lambda: restarts['rear'])
     assert not restarts['front']

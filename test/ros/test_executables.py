@@ -119,6 +119,16 @@ def test_ros_arguments_that_ros_refuses_end_the_node_with_one_line(arguments, wo
     assert len(log.strip().splitlines()) == 1
 
 
+def test_a_log_that_cannot_begin_names_the_variables_to_set(tmp_path):
+    """As in a systemd unit, which has no HOME, or on a read-only disk."""
+    (tmp_path / 'file').touch()
+    process = launch('cli.matcher', ROS_LOG_DIR=str(tmp_path / 'file' / 'log'))
+    log = finish(process)
+    assert process.returncode == 2, log
+    assert log.startswith('matcher: failed to initialize logging')
+    assert log.endswith('; set ROS_LOG_DIR or HOME\n')
+
+
 def test_a_parameter_without_its_option_is_refused(capfd):
     with pytest.raises(SystemExit) as ended:
         matcher(['weights:=ours_light'])

@@ -141,6 +141,20 @@ def test_a_recording_beside_a_driver_is_named_where_stamps_go_back(matcher):
     assert message.endswith('; /image has 2 publishers: stop recordings, or give each camera a topic of its own')
 
 
+def test_two_cameras_on_one_topic_warn_with_their_frame_ids(matcher):
+    """Both of a pair see nearly the same: matches are many, and no stamp goes back."""
+    for number in range(40):
+        message = image_message(10 * SECOND + number * SECOND // 20, scene(number))
+        message.header.frame_id = ('left_optical', 'right_optical')[number % 2]
+        matcher.peer.send(message)
+        time.sleep(0.05)
+    wait_for(lambda: 'alternate between left_optical and right_optical' in matcher.peer.status()[1])
+    level, text = matcher.peer.status()
+    assert level == DiagnosticStatus.WARN
+    assert 'give each a topic of its own' in text
+    assert send_until(matcher, scene, MATCHING, 30)[0] == OK
+
+
 def test_a_fault_is_reported_before_the_rate_and_after_rejections():
     statistics, fault = FrameStatistics(), diagnostics.Verdict(diagnostics.WARN, 'a fault')
     for _ in range(5):

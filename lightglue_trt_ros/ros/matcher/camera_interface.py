@@ -175,7 +175,7 @@ class CameraInterface:
             self._paired.claim(item)
         gray, message = decode(item, self.images.msg_type, self._settings)
         stamp, frame_id = stamp_seconds(message.header), message.header.frame_id
-        self._check.add(gray, stamp)
+        self._check.add(gray, stamp, frame_id)
         camera = None if self._calibration is None else self._calibration.calibration(size_of(gray), frame_id, needed=False)
         mask = None if self._masks is None else self._masks.mask(size_of(gray), stamp)
         right = depth = None

@@ -118,10 +118,9 @@ class PairedImages(ABC, Generic[Image]):
         shares = list(self._shares)
         return {self._words.paired: str(self._reached),
                 self._words.share: f'last {_percent(shares[-1:]):.0f}, mean {_percent(shares):.0f}' if shares else '',
-                f'{images} missing': str(pairing.missing),
-                f'{images} late': str(pairing.late), f'{images} rejected': str(self._rejected),
-                f'{images} lost before': str(self._lost), self._words.skew: f'{pairing.skew_s * 1e3:.1f}',
-                f'{self._words.partner} delay ms': f'{pairing.delay_s * 1e3:.1f}',
+                f'{images} missing': str(pairing.missing), f'{images} late': str(pairing.late),
+                f'{images} rejected': str(self._rejected), f'{images} lost before': str(self._lost),
+                self._words.skew: f'{pairing.skew_s * 1e3:.1f}', f'{self._words.partner} delay ms': f'{pairing.delay_s * 1e3:.1f}',
                 f'age of the last {self._words.partner} image s': f'{pairing.age_s:.1f}'}
 
     @property
@@ -137,14 +136,10 @@ class PairedImages(ABC, Generic[Image]):
     def verdict(self, frames: Wanted) -> Verdict | None:
         """Why most frames have no image, why the newest one cannot be used, or why it gives nothing; None without such problems."""
         if problem := self._pairing.problem:
-            reason = ''
-            if time.monotonic() - self._lost_at < RECENT_S:
-                reason = f': {self._lost} were lost on their way so far; {LOST}'
-            elif self._pairing.silent:
-                reason = f': {why_silent(self._node, self.wanted, frames)}'
+            reason = (f': {self._lost} were lost on their way so far; {LOST}' if time.monotonic() - self._lost_at < RECENT_S else
+                      f': {why_silent(self._node, self.wanted, frames)}' if self._pairing.silent else '')
             return Verdict(WARN, f'{problem} ({self.topic}){reason}')
-        refusal = self._refusal or self._listener.problem
-        if refusal:
+        if refusal := self._refusal or self._listener.problem:
             return Verdict(WARN, refusal, logged=True)
         used = [share for share in list(self._shares) if share.is_used and share.points]
         if len(used) >= JUDGED and _percent(used) < FEW_PERCENT:
@@ -207,7 +202,7 @@ class RightCamera(PairedImages[RightImage]):
 
     def _usable(self, item: bytes, frame: UInt8, calibration: StereoRig) -> RightImage:
         image, message = decode(item, self.images.msg_type, self._settings)
-        self._check.add(image, stamp_seconds(message.header))
+        self._check.add(image, stamp_seconds(message.header), message.header.frame_id)
         if image.shape != frame.shape:
             raise FrameError(f'it has {size_text(size_of(image))} pixels, the left one {size_text(size_of(frame))}: both '
                              'cameras must be alike')
