@@ -46,6 +46,15 @@ class DepthScore(MetricOdometryScore):
         self._errors += np.histogram(np.clip(errors / predicted[both], ERROR_EDGES[0], ERROR_EDGES[-1]), ERROR_EDGES)[0]
         self._within += [np.count_nonzero(deviations < 1), np.count_nonzero(deviations < 2)]
 
+    @property
+    def advice(self) -> str:
+        """Advice about the depth from the figures; empty: nothing."""
+        ratio = self.too_long
+        if ratio is None:
+            return ''
+        return (f'the steps by depth are {ratio:.3g} times as long as the true ones: check the unit of the depth (--depth-scale), '
+                'that it is registered to the images, and the unit of the ground truth')
+
     def figures(self) -> dict[str, float]:
         """By the names of METRICS; what cannot be known is missing."""
         known = super().figures()

@@ -18,6 +18,7 @@ SIGMA_PX = 0.3  # of a point, for how well its depth is known by that
 RESOLVED_PX = 0.5  # standard deviation of the disparity that the truth then tells
 CONSISTENT_PX = 2.0  # in the reference image, after the true motion
 OFFSET_PX = 0.5  # by which right columns are off in the median, to be told
+LOOSE_PX, FEW_PERCENT = 2.5, 5.0  # median difference that no rotation of a camera leaves; points with a right pixel
 
 
 class _EarlierFrame(NamedTuple):
@@ -85,7 +86,17 @@ class StereoScore(MetricOdometryScore):
     @property
     def advice(self) -> str:
         """Advice about the calibration from the figures; empty: nothing."""
-        offset = float(np.median(np.concatenate(self._disparities))) if any(map(len, self._disparities)) else 0.0
+        if self._shares and (share := 100 * float(np.mean(self._shares))) < FEW_PERCENT:
+            return (f'{share:.1f} % of the points have a right pixel: check that left and right are not swapped, that both see the '
+                    'same, and the calibration of the pair')
+        if (ratio := self.too_long) is not None:
+            return (f'the steps by stereo are {ratio:.3g} times as long as the true ones: check the baseline and the unit of the '
+                    'ground truth, which is the metre')
+        differences = np.concatenate([np.zeros(0), *self._disparities])
+        offset = float(np.median(differences)) if len(differences) else 0.0
+        if len(differences) and (spread := float(np.median(np.abs(differences - offset)))) > max(LOOSE_PX, abs(offset)):
+            return (f'disparities differ by {spread:.2f} px from those of the true motion, and by no offset: check that left and '
+                    'right images are of one moment, and their calibration')
         if abs(offset) < OFFSET_PX:
             return ''
         return (f'disparities are {offset:+.2f} px from those of the true motion in the median: the right camera is rotated '
