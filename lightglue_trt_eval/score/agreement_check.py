@@ -1,4 +1,4 @@
-"""Where the matches of consecutive frames agree with each other and not with the ground truth, in words.
+"""Where the matches of consecutive frames agree with no motion, or with another one than the ground truth, in words.
 
 A motion that most matches of a pair agree with is that of the camera, unless something large moves. Where the true motion is
 another one, figures against it measure calibration and ground truth.
@@ -6,16 +6,19 @@ another one, figures against it measure calibration and ground truth.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from ..predict.scene import MIN_BASELINE_M
-from .metrics import Table
+from .metrics import Table, mean
 from .pair_score import FEW
 
 AGREED, OFF = 0.8, 0.7  # mean inliers, and matches within 3 px of the true lines, where the two contradict each other
 PAIR_AGREED, PAIR_OFF = 0.7, 0.5  # the same of one pair
 RIGHT, MOST_JUMPS, LEAST_PAIRS = 0.9, 0.25, 4  # matches near the true lines of usual pairs; share of pairs that jump; pairs
+NO_MOTION, POOR, RETURN = 0.7, 0.6, 0.8  # inliers of matches that fit no motion, of poor ones; matches that come back if right
 STANDS, NEAR_DEG = 0.9, 1.0  # share of pairs with a step too short for a direction, and median rotation error, of a wrong unit
 
 
@@ -34,6 +37,21 @@ def disagreement(table: Table) -> list[str]:
         return [f'in {jumps.sum()} of {len(jumps)} pairs of frames, first of {table["reference_frame"][first]} and '
                 f'{table["frame"][first]}, matches agree with each other and not with the ground truth: it jumps there, frames are '
                 'out of order, or something large moves']
+    return []
+
+
+def misfit(table: Table, returning: Sequence[float], period_s: float) -> list[str]:
+    """A line where inliers are few; `returning`: shares of the matches that come back when matched backwards."""
+    enough = table['matches'] >= FEW
+    if enough.sum() < LEAST_PAIRS or not returning:
+        return []
+    inliers, back = float(np.mean(table['inliers'][enough] / table['matches'][enough])), mean(returning)
+    shares = f'{100 * inliers:.0f} % of the matches are inliers, {100 * back:.0f} % come back when matched backwards'
+    if inliers < NO_MOTION and back > RETURN:
+        return [f'{shares}: they are right and fit no single motion, as with a rolling shutter, a lens that the calibration does '
+                'not describe, or much that moves']
+    if inliers < POOR:
+        return [f'{shares}: many are wrong, as of frames that share little, {period_s:.2g} s apart, of blur or of repeated texture']
     return []
 
 

@@ -19,7 +19,7 @@ from lightglue_trt_ros.odometry.two_view import PoseEstimator
 from ..baselines import MatchedPoints
 from ..predict.predictions import FramePredictions, Predicted, Prediction, Predictions
 from ..predict.scene import SECOND, Scene
-from .agreement_check import disagreement
+from .agreement_check import disagreement, misfit
 from .depth_accuracy import DepthScore
 from .match_check import MatchCheck
 from .metrics import DEVIATION_EDGES, ERROR_EDGES_PX, DrawnPair, MatcherResult, PairResult, table_of
@@ -112,7 +112,8 @@ class MethodScore:
         """Lines about calibration and ground truth; rotations show most mistakes, and matches those that are left."""
         of_rotations, (of_matches, are_surer) = self._truth_check.doubts, self._match_check.doubts
         named = of_matches if are_surer or not of_rotations else of_rotations
-        return named or disagreement(self.result.table())
+        table = self.result.table()
+        return named or disagreement(table) or misfit(table, self.result.forward_backward, self._scene.timeline.period_s)
 
     def finish(self) -> MatcherResult:
         """The result, with tracks and trajectory, which are known after the last pair."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pytest
 
-from lightglue_trt_eval.score.agreement_check import disagreement
+from lightglue_trt_eval.score.agreement_check import disagreement, misfit
 from lightglue_trt_eval.score.metrics import PairResult, table_of
 
 
@@ -35,3 +36,14 @@ def test_pairs_in_which_the_truth_jumps_are_counted() -> None:
 @pytest.mark.parametrize('near', [[0.98] * 20, [0.75] * 20, [0.97] * 12 + [0.3] * 8, [0.1] * 3, []])
 def test_right_unclear_or_short_recordings_get_no_line(near: list[float]) -> None:
     assert not pairs(near)
+
+
+@pytest.mark.parametrize(('inliers', 'returning', 'reason'), [
+    (61, 0.88, '61 % of the matches are inliers, 88 % come back when matched backwards: they are right and fit no single motion'),
+    (48, 0.5, '48 % of the matches are inliers, 50 % come back when matched backwards: many are wrong, .* little, 1 s apart')])
+def test_few_inliers_get_a_reason_by_matches_that_come_back(inliers: int, returning: float, reason: str) -> None:
+    found = table_of([PairResult((k, k + 1), float(k), 100, inliers) for k in range(6)])
+    line, = misfit(found, [returning], 1.0)
+    assert re.match(reason, line), line
+    assert not misfit(table_of([PairResult((0, 1), 0.0, 100, inliers)]), [returning], 1.0)
+    assert not misfit(table_of([PairResult((k, k + 1), float(k), 100, 84) for k in range(6)]), [returning], 1.0)
