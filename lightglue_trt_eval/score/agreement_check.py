@@ -62,5 +62,5 @@ def _in_all(table: Table, known: NDArray[np.bool_], agreed: NDArray[np.float64],
     if np.mean(steps <= MIN_BASELINE_M) >= STANDS and rotation < NEAR_DEG:
         return (f'{line}it moves by {1e3 * np.median(steps):.2g} mm a frame, and the images by more; check the unit of its '
                 'positions, which is the metre')
-    return (f'{line}the figures against it measure the ground truth and the calibration; check noise, rate and clock of the poses, '
-            'the calibration, and that the images are of one camera')
+    return (f'{line}the figures against it measure the ground truth and the calibration; check noise, rate and clock of the '
+            'poses, the calibration, and that the images are of one camera, in order')

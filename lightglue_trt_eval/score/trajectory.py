@@ -17,7 +17,6 @@ from lightglue_trt_ros.datasets.poses import angles_deg
 from lightglue_trt_ros.odometry.sliding_window import MatchOdometry, Quality
 from lightglue_trt_ros.odometry.two_view import RelativePose
 
-from ..predict.scene import MIN_BASELINE_M
 from .confidence import LEVEL, SEED, ConfidenceInterval, dependence, drawn_blocks, mean_interval, ratio_interval
 from .metrics import OdometryResult
 
@@ -26,7 +25,6 @@ SHORT_SEGMENTS_M = (5.0, 10.0, 20.0, 50.0)  # where not even 100 m were covered
 KITTI_EVERY = 10  # frames between the starts of segments
 TRAJECTORIES = 200  # that are drawn
 ALIGNED = 3  # poses that an ATE needs: a similarity takes any two to their places
-SCALED, OFF_SCALE, SPREAD = 10, 0.08, 0.25  # steps that tell a scale, how far it is off, and steps from it in the median
 _CHUNK = 100_000  # poses of them that are held at a time
 
 Scale = Literal['truth', 'unit']
@@ -174,18 +172,6 @@ class MetricOdometryScore:
     def _share(self, known: NDArray[np.bool_]) -> None:
         """Which points (M,) of a frame have a length."""
         self._shares.append(float(known.mean()) if len(known) else 0.0)
-
-    @property
-    def too_long(self) -> float | None:
-        """How many times as long as the true ones the steps are; None where they are right, few, or of no one scale."""
-        poses, true = (np.stack(each)[:, :3, 3] if each else np.zeros((0, 3)) for each in (self._poses, self._true))
-        lengths, true_lengths = (np.linalg.norm(np.diff(each, axis=0), axis=1) for each in (poses, true))
-        known = true_lengths > MIN_BASELINE_M  # false for NaN
-        ratios = lengths[known] / true_lengths[known]
-        if len(ratios) < SCALED or (ratio := float(np.median(ratios))) <= 0:
-            return None
-        spread = float(np.median(np.abs(ratios / ratio - 1)))
-        return ratio if spread < SPREAD and abs(math.log(ratio)) > max(OFF_SCALE, spread) else None
 
     def figures(self) -> dict[str, float]:
         """By the names of METRICS; what cannot be known is missing."""

@@ -143,6 +143,8 @@ def of_axes(axes: Float64, are_known: bool) -> str:
         pose[:3, :3] = signs
         found = (f', by its rotations x {words[0]}, y {words[1]}, z {words[2]}, as of a file with the line T_BS: '
                  f'{pose.ravel().tolist()}, where the 4th, 8th and 12th number are its position')
+        if signs[2, 2] == 1:
+            found += f'; or the images are rotated by {np.degrees(np.arccos(signs[0, 0])):.0f} degrees: rotate them back'
     return f'its poses are of a frame with other axes than the camera: say where the camera is in it (--camera-in-body){found}'
 
 

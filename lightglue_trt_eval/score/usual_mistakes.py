@@ -75,7 +75,8 @@ def _of_matrix(k: Float64, poses: Float64) -> list[Mistake]:
         return np.asarray(k + k[0, 0] * np.array([[0, 0, shift[0]], [0, 0, shift[1]], [0, 0, 0]]), np.float64)
 
     def of_focal_length(scale: Float64, _: bool) -> str:
-        return f'the focal length is {with_focal_length(scale)[0, 0]:.0f} px instead of {k[0, 0]:.0f}: calibrate anew'
+        return (f'the focal length is {with_focal_length(scale)[0, 0]:.0f} px instead of {k[0, 0]:.0f}, as of images that were '
+                'cropped or zoomed: calibrate anew')
 
     def of_size(scale: Float64, _: bool) -> str:
         return f'K is that of images {np.exp(-scale[0]):.2f} times as large: give the calibration of this size'
@@ -92,10 +93,10 @@ def _of_matrix(k: Float64, poses: Float64) -> list[Mistake]:
 
 
 def _of_distortion(camera: Intrinsics, poses: Float64) -> Mistake:
-    reason = 'the distortion is another one than that of the calibration' if camera.lens.distorts else \
-        'the images are distorted, and the calibration has no coefficients'
+    reason = 'the distortion is another one than that of the calibration: check the model and the order of its coefficients, or' \
+        if camera.lens.distorts else 'the images are distorted, and the calibration has no coefficients:'
     return Mistake(lambda bend: Corrected(camera.k, poses, float(bend[0])), [np.zeros(1)], _if_changed(
-        lambda bend, _: f'{reason}: calibrate anew' if abs(bend[0]) < MOST_BEND else ''))
+        lambda bend, _: f'{reason} calibrate anew' if abs(bend[0]) < MOST_BEND else ''))
 
 
 def _of_place(k: Float64, poses: Float64) -> Mistake:
