@@ -51,7 +51,8 @@ def misfit(table: Table, returning: Sequence[float], period_s: float) -> list[st
         return [f'{shares}: they are right and fit no single motion, as with a rolling shutter, a lens that the calibration does '
                 'not describe, or much that moves']
     if inliers < POOR:
-        return [f'{shares}: many are wrong, as of frames that share little, {period_s:.2g} s apart, of blur or of repeated texture']
+        return [f'{shares}: many are wrong, as of frames that share little, {period_s:.2g} s apart, of blur, interlaced '
+                'rows or repeated texture']
     return []
 
 
