@@ -92,15 +92,20 @@ class MatchCheck:
 def _explained(mistake: Mistake, sample: PairMatches) -> Explained | None:
     """The mistake that fits best, None where it is none."""
     fitted, judged = sample.of(False), sample.of(True)
-    start = min(mistake.starts, key=lambda each: _median(fitted, mistake.model(each)))
-    if len(start):
-        from scipy.optimize import least_squares
-        start = least_squares(lambda given: distances(fitted, mistake.model(given)), start, loss='cauchy', f_scale=SOFT_PX,
-                              x_scale=0.01, max_nfev=STEPS).x
+    best = min(mistake.starts, key=lambda each: _median(fitted, mistake.model(each)))
+    ends = [_fitted(mistake, fitted, each) for each in (best, np.zeros(len(best)))] if len(best) else [best]
+    start = min(ends, key=lambda each: _median(fitted, mistake.model(each)))
     model = mistake.model(start)
     is_reversed = _before(judged, model) < BEHIND
     reason = mistake.reason(start, is_reversed)
     return Explained(_median(judged, model), reason, len(start) > 0, mistake.is_surer(is_reversed)) if reason else None
+
+
+def _fitted(mistake: Mistake, matches: PairMatches, start: Float64) -> Float64:
+    from scipy.optimize import least_squares
+    found = least_squares(lambda given: distances(matches, mistake.model(given)), start, loss='cauchy', f_scale=SOFT_PX,
+                          x_scale=0.01, max_nfev=STEPS)
+    return np.asarray(found.x, np.float64)
 
 
 def _median(sample: PairMatches, model: Corrected) -> float:

@@ -16,7 +16,7 @@ from lightglue_trt_ros.datasets.poses import poses_from, quaternions_from_rotati
 
 from .truth_check import OFF_AXES, ORDERS, of_axes
 
-LEAST, MOST_BEND, MOST_OFF = 0.02, 1.0, 0.3  # of a change; of a radius; of the principal point, over the focal length
+LEAST, MOST_BEND, MOST_OFF = 0.02, 1.0, 0.15  # of a change; of a radius; of the principal point, over the focal length
 MOST_AWAY_M = 5.0  # of a camera from the point that poses are of
 
 
