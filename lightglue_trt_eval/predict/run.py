@@ -23,6 +23,7 @@ from lightglue_trt_ros.core.types import Standing
 from lightglue_trt_ros.utils.console import progress
 from lightglue_trt_ros.utils.errors import EngineError
 
+from ..images.interlacing import is_interlaced
 from ..images.moving_frames import Alternation, small_of
 from .frames import Frames, ShownDepth, ShownFrame
 from .methods import Alone, Method, by_networks, open_methods
@@ -90,7 +91,7 @@ def predict_together(methods: Sequence[Method], frames: Frames, strides: Sequenc
 def _match(methods: Sequence[Method], frames: Frames, strides: Sequence[int], kept: Predictions, advance: Callable[[int], None],
            first: bool) -> None:
     """Every method on every frame: ours in this thread, each baseline in another one meanwhile."""
-    scene, standing, depth_before, untextured = frames.scene, None, None, 0
+    scene, standing, depth_before, untextured, interlaced = frames.scene, None, None, 0, 0
     metric = frames.depths is not None or frames.stereo is not None
     backward = {second for _, second in scene.timeline.pairs(min(BACKWARD_PAIRS, frames.sampled))}
     runs = [_MethodRun(method, strides, frames) for method in methods]
@@ -112,6 +113,7 @@ def _match(methods: Sequence[Method], frames: Frames, strides: Sequence[int], ke
                         scene.motion((reference.number, shown.number), (reference.image, shown.image), points)
             standing = _more(standing, predictions[0])
             untextured += texture_of(shown.image) < TEXTURE
+            interlaced += is_interlaced(shown.image)
             for file, each in zip(files, predictions, strict=True):
                 keep(each if metric else each.without_published(), file)
             depth_before = shown.depth
@@ -120,7 +122,10 @@ def _match(methods: Sequence[Method], frames: Frames, strides: Sequence[int], ke
     if first and untextured > kept.covered / 10:
         frames.on_note(f'{untextured} of {kept.covered} images are black, white or without texture: check the lens cap, the '
                        'exposure, and whether the camera needs --image-bits')
-    if standing is not None:
+    if first and interlaced > kept.covered / 10:
+        frames.on_note(f'{interlaced} of {kept.covered} images are interlaced, rows of two moments: no motion fits their matches; '
+                       'record progressive video, or keep every second row')
+    elif standing is not None:
         frames.on_note(f'{methods[0].name}: {standing.in_words}')
 
 

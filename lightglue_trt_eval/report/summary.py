@@ -14,6 +14,7 @@ from ..predict.scene import MIN_BASELINE_M, MIN_STEP_PER_DEPTH
 from ..score.confidence import AHEAD, BEHIND, LEVEL, MIN_PAIRS, ConfidenceInterval, Difference
 from ..score.metrics import METRICS, Evaluation, MatcherResult
 
+LEAST_M = 1e-9  # shorter lengths are rounding
 UNKNOWN = '\N{EM DASH}'
 INTERVAL = f'{100 * LEVEL:g} % interval'
 CONTEST_HEADS = ('stride', 'against', 'difference', INTERVAL, 'pairs', 'verdict')
@@ -63,6 +64,8 @@ def written(name: str, value: float | None, unit: bool = False) -> str:
         return UNKNOWN
     metric = METRICS[name]
     text = f'{round(value, metric.digits) + 0.0:.{metric.digits}f}'  # + 0.0: no negative zero
+    if metric.unit == 'm' and value > LEAST_M and not float(text):  # of a small reconstruction
+        text = f'{value:.1g}'
     return f'{text} {metric.unit}' if unit and metric.unit else text
 
 
@@ -164,17 +167,18 @@ def _against(evaluation: Evaluation, rivals: list[MatcherResult]) -> str:
 
 def resolved(evaluation: Evaluation) -> str:
     """On how many pairs the direction of the step is scored, by stride; empty where it is on all, or nothing is known."""
-    parts, least = [], 0
+    parts, least, scored = [], 0, 0
     for stride in evaluation.strides:
         table = evaluation.matchers[0].table(stride)
         known, count = (int(np.count_nonzero(~np.isnan(table[name]))) for name in ('rotation_deg', 'pose_error_deg'))
-        least += known - count
+        least, scored = least + known - count, scored + count
         if known:
             parts.append(f'{count} of {known}' + (f' pairs {stride} apart' if stride > 1 else ' consecutive pairs'))
     if not least:
         return ''
-    return (f'The pose AUC is over {", ".join(parts)}: in the others the camera moved less than {100 * MIN_STEP_PER_DEPTH:.0f} % '
-            f"of the scene's depth, or {1e3 * MIN_BASELINE_M:.0f} mm, and the ground truth has no direction. "
+    subject = f'The pose AUC is over {", ".join(parts)}: in the others' if scored else 'There is no pose AUC: in all pairs'
+    return (f'{subject} the ground truth moves less than '
+            f"{100 * MIN_STEP_PER_DEPTH:.0f} % of the scene's depth, or {1e3 * MIN_BASELINE_M:.0f} mm, and has no direction. "
             'The rotation AUC is over all of them.')
 
 
@@ -209,8 +213,12 @@ def _odometry(first: MatcherResult) -> str:
     figures = first.summary()
     if 'drift_percent' in figures:
         return f'Two-view odometry drifts by {written("drift_percent", figures["drift_percent"], True)} of the way.'
-    if 'ate_m' in figures:
-        return f'Two-view odometry ends up {written("ate_m", figures["ate_m"], True)} off the true trajectory (ATE).'
+    path = 0.0 if first.odometry is None else first.odometry.true_path_m
+    if 'ate_m' in figures and first.odometry is not None and path > MIN_BASELINE_M:
+        guessed = first.odometry.guessed_steps
+        return (f'Two-view odometry ends up {written("ate_m", figures["ate_m"], True)} off the true trajectory of {path:.2g} m '
+                '(ATE)' + (f', with {guessed} step{"s" * (guessed > 1)} whose true length is unknown and taken from the step before'
+                   if guessed else '') + '.')
     return ''
 
 

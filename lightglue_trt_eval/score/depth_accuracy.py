@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from lightglue_trt_ros.core.cameras import Intrinsics
@@ -10,9 +12,11 @@ from lightglue_trt_ros.core.types import Float64, FrameMatches
 from lightglue_trt_ros.odometry.sliding_window import MatchOdometry, Quality
 from lightglue_trt_ros.odometry.two_view import relative_pose
 
+from ..predict.scene import MIN_BASELINE_M
 from .trajectory import MetricOdometryScore
 
 ERROR_EDGES = np.geomspace(1e-6, 100, 3000)  # bins of relative errors
+SCALED, OFF_SCALE, SPREAD = 10, 0.08, 0.25  # steps that tell a scale, how far it is off, and steps from it in the median
 
 
 class DepthScore(MetricOdometryScore):
@@ -45,6 +49,27 @@ class DepthScore(MetricOdometryScore):
         deviations = errors / np.hypot(matches.sigma_z[both], predicted_sigma)
         self._errors += np.histogram(np.clip(errors / predicted[both], ERROR_EDGES[0], ERROR_EDGES[-1]), ERROR_EDGES)[0]
         self._within += [np.count_nonzero(deviations < 1), np.count_nonzero(deviations < 2)]
+
+    @property
+    def _too_long(self) -> float | None:
+        """How many times as long as the true ones the steps are; None where they are right, few, or of no one scale."""
+        poses, true = (np.stack(each)[:, :3, 3] if each else np.zeros((0, 3)) for each in (self._poses, self._true))
+        lengths, true_lengths = (np.linalg.norm(np.diff(each, axis=0), axis=1) for each in (poses, true))
+        known = true_lengths > MIN_BASELINE_M  # false for NaN
+        ratios = lengths[known] / true_lengths[known]
+        if len(ratios) < SCALED or (ratio := float(np.median(ratios))) <= 0:
+            return None
+        spread = float(np.median(np.abs(ratios / ratio - 1)))
+        return ratio if spread < SPREAD and abs(math.log(ratio)) > max(OFF_SCALE, spread) else None
+
+    @property
+    def advice(self) -> str:
+        """Advice about the depth from the figures; empty: nothing."""
+        ratio = self._too_long
+        if ratio is None:
+            return ''
+        return (f'the steps by depth are {ratio:.3g} times as long as the true ones: check the unit of the depth (--depth-scale), '
+                'that it is registered to the images, and the unit of the ground truth')
 
     def figures(self) -> dict[str, float]:
         """By the names of METRICS; what cannot be known is missing."""

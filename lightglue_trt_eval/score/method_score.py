@@ -19,7 +19,9 @@ from lightglue_trt_ros.odometry.two_view import PoseEstimator
 from ..baselines import MatchedPoints
 from ..predict.predictions import FramePredictions, Predicted, Prediction, Predictions
 from ..predict.scene import SECOND, Scene
+from .agreement_check import disagreement, misfit
 from .depth_accuracy import DepthScore
+from .match_check import MatchCheck
 from .metrics import DEVIATION_EDGES, ERROR_EDGES_PX, DrawnPair, MatcherResult, PairResult, table_of
 from .pair_score import Agreement, PairScore, agreement, agreement_of_rows, failure_reasons, returning_share, score_points
 from .stereo_accuracy import StereoScore
@@ -44,9 +46,10 @@ def score(predictions: Predictions, scene: Scene, estimator: PoseEstimator, dept
 
     with ThreadPoolExecutor(len(scores), 'score') as threads:
         results = list(threads.map(scored, scores))
-    advice = scores[0].stereo.advice if scores[0].stereo is not None else ''
-    doubts = next((doubts for each in scores if (doubts := each.truth_check.doubts)), [])
-    return results, [*([f'stereo: {advice}'] if advice else []), *doubts]
+    lines = [f'{name}: {advice}' for name, each in (('stereo', scores[0].stereo), ('depth', scores[0].depth))
+             if each is not None and (advice := each.advice)]
+    doubts = next((doubts for each in scores if (doubts := each.doubts)), [])
+    return results, [*lines, *doubts]
 
 
 class MethodScore:
@@ -58,7 +61,7 @@ class MethodScore:
         self.method, self.depth, self.stereo = method, depth, stereo
         self.result = MatcherResult(method.name, method.description, method.ours, engine=method.engine, stage_ms=method.stage_ms,
                                     cost_ms=method.cost_ms)
-        self._scene, self._estimator, self.truth_check = scene, estimator, TruthCheck(scene)
+        self._scene, self._estimator, self._truth_check, self._match_check = scene, estimator, TruthCheck(scene), MatchCheck(scene)
         self._tracks, self._odometry = TrackLengths(), TwoViewOdometry('unit' if scene.poses is None else 'truth')
         self._chain: list[int] = []  # frames that the pairs of stride 1 joined
         self._rows: dict[int, list[PairResult]] = {}  # by stride
@@ -99,9 +102,18 @@ class MethodScore:
         pair = dataclasses.replace(scored.pair, **known)
         self._rows.setdefault(stride, []).append(pair)
         if stride == 1:
+            self._match_check.add(frames, points, straight)
             self._keep_worst(frames, pair, points, straight.points, scored)
             if not self.result.middle_pair and frames[1] >= len(self._scene.timeline) // 2:
                 self.result.middle_pair = [DrawnPair(pair.frames, None, points, scored.errors_px)]
+
+    @property
+    def doubts(self) -> list[str]:
+        """Lines about calibration and ground truth; rotations show most mistakes, and matches those that are left."""
+        of_rotations, (of_matches, are_surer) = self._truth_check.doubts, self._match_check.doubts
+        named = of_matches if are_surer or not of_rotations else of_rotations
+        table = self.result.table()
+        return named or disagreement(table) or misfit(table, self.result.forward_backward, self._scene.timeline.period_s)
 
     def finish(self) -> MatcherResult:
         """The result, with tracks and trajectory, which are known after the last pair."""
@@ -131,7 +143,7 @@ class MethodScore:
             self._chain.append(frames[0])
         self._odometry.add(scored.estimate, self._scene.step_m(frames))
         if scored.estimate is not None:
-            self.truth_check.add(frames, scored.estimate.rotation)
+            self._truth_check.add(frames, scored.estimate.rotation)
         self._chain.append(frames[1])
         return self._tracks.add(points)
 

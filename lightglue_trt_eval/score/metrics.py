@@ -229,6 +229,22 @@ class OdometryResult:
     segments_m: tuple[float, ...] = ()  # lengths of the segments that the drift is averaged over
     intervals: dict[str, ConfidenceInterval] = field(default_factory=dict)  # of the figures
 
+    @property
+    def guessed_steps(self) -> int:
+        """Steps whose length the ground truth does not have, of a trajectory with true lengths."""
+        if self.true_poses is None or self.scale != 'truth':
+            return 0
+        known = np.asarray(np.isfinite(self.true_poses).all(axis=(1, 2)), np.bool_)
+        return int(np.count_nonzero(~(known[1:] & known[:-1])))
+
+    @property
+    def true_path_m(self) -> float:
+        """Length of the true trajectory, between frames that have a pose; 0 without."""
+        if self.true_poses is None:
+            return 0.0
+        places = self.true_poses[np.isfinite(self.true_poses).all(axis=(1, 2)), :3, 3]
+        return float(np.linalg.norm(np.diff(places, axis=0), axis=1).sum())
+
 
 @dataclass(eq=False)
 class MatcherResult:

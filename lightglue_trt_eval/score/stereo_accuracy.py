@@ -18,6 +18,8 @@ SIGMA_PX = 0.3  # of a point, for how well its depth is known by that
 RESOLVED_PX = 0.5  # standard deviation of the disparity that the truth then tells
 CONSISTENT_PX = 2.0  # in the reference image, after the true motion
 OFFSET_PX = 0.5  # by which right columns are off in the median, to be told
+STRETCHED, SURE = 0.05, 0.7  # relative difference of disparities; what is left of a difference that a wrong baseline explains
+LOOSE_PX, FEW_PERCENT = 2.5, 5.0  # median difference that no rotation of a camera leaves; points with a right pixel
 
 
 class _EarlierFrame(NamedTuple):
@@ -38,6 +40,7 @@ class StereoScore(MetricOdometryScore):
         self._earlier_frames: deque[_EarlierFrame] = deque(maxlen=LOOK_BACK)
         self._rows: list[Float64] = []
         self._disparities: list[Float64] = []
+        self._expected: list[Float64] = []  # disparities by the true motion
         self._consistent: list[Float64] = []
 
     def add(self, matches: FrameMatches | None, true_before: Float64 | None, true: Float64 | None) -> None:
@@ -66,7 +69,9 @@ class StereoScore(MetricOdometryScore):
             self._consistent.append((apart < CONSISTENT_PX) & (moved[:, 2] > 0))
         if self._earlier_frames:
             expected = self._triangulated(pose, matches.track_ids.astype(np.float64), left)
-            self._disparities.append(((disparities - expected) * self.rig.focal_px)[known & np.isfinite(expected)])
+            both = known & np.isfinite(expected)
+            self._disparities.append(((disparities - expected) * self.rig.focal_px)[both])
+            self._expected.append(expected[both] * self.rig.focal_px)
         self._earlier_frames.append(_EarlierFrame(pose, matches.track_ids.astype(np.float64), left))
 
     def figures(self) -> dict[str, float]:
@@ -85,7 +90,20 @@ class StereoScore(MetricOdometryScore):
     @property
     def advice(self) -> str:
         """Advice about the calibration from the figures; empty: nothing."""
-        offset = float(np.median(np.concatenate(self._disparities))) if any(map(len, self._disparities)) else 0.0
+        if self._shares and (share := 100 * float(np.mean(self._shares))) < FEW_PERCENT:
+            return (f'{share:.1f} % of the points have a right pixel: check that left and right are not swapped, that both see the '
+                    'same, and the calibration of the pair')
+        if not any(map(len, self._disparities)):
+            return ''
+        differences, expected = np.concatenate(self._disparities), np.concatenate(self._expected)
+        offset, stretch = float(np.median(differences)), float(np.median(differences / expected))
+        left, if_stretched = (float(np.median(np.abs(differences - each))) for each in (offset, stretch * expected))
+        if abs(stretch) > STRETCHED and if_stretched < SURE * min(left, float(np.median(np.abs(differences)))):
+            return (f'the baseline is {1 / max(1 + stretch, 1e-3):.3g} times as long as by the true motion: check it, the focal '
+                    'length, and the unit of the ground truth, which is the metre')
+        if left > max(LOOSE_PX, abs(offset)):
+            return (f'disparities differ by {left:.2f} px from those of the true motion, and by no offset: check that left and '
+                    'right images are of one moment, and their calibration')
         if abs(offset) < OFFSET_PX:
             return ''
         return (f'disparities are {offset:+.2f} px from those of the true motion in the median: the right camera is rotated '

@@ -27,6 +27,7 @@ LEAP_S = 0.0, 18.0, -18.0, 37.0, -37.0  # of clocks: those of GPS and of TAI are
 SAME, LEAST_FROZEN = 1e-9, 3  # of a pose's entries; pairs
 OFF_AXES, ABOVE_NOISE = 0.1, 5  # of a rotation from one that swaps axes; rotations about a second axis, over what is left
 DIRECTIONS = ('right', 'left'), ('down', 'up'), ('forward', 'backward')  # of a camera's x, y and z, and against them
+LEFT_HANDED = '; mirror axes that are left-handed, as those of Unity and CARLA are'
 ORDERS = {'w, x, y, z': [1, 2, 3, 0], 'x, y, z, w': [3, 0, 1, 2]}  # of quaternions that were read in the other one
 
 
@@ -128,12 +129,12 @@ def _explanations(true: Float64, pairs: NDArray[np.int64], seen: Float64) -> lis
         left, sizes, right = np.linalg.svd(others[near].T @ vectors[near])
         axes = left @ np.diag([1, 1, np.linalg.det(left @ right)]) @ right
         off, second = np.linalg.norm(others - vectors @ axes.T, axis=1), float(np.sqrt(sizes[1] / near.sum()))
-    explained = [(_of_axes(axes, second > ABOVE_NOISE * float(np.median(off))), float(np.degrees(np.median(off)))),
+    explained = [(f'{of_axes(axes, second > ABOVE_NOISE * float(np.median(off)))}{LEFT_HANDED}', float(np.degrees(np.median(off)))),
                  ('its poses are camera from world: invert them', _apart(seen, _between(true.transpose(0, 2, 1), pairs)))]
     return explained + _orders(true, pairs, seen)
 
 
-def _of_axes(axes: Float64, are_known: bool) -> str:
+def of_axes(axes: Float64, are_known: bool) -> str:
     """That poses are of another frame, in words; `axes` (3, 3), frame from camera, are not known by rotations about one axis."""
     signs, found = np.round(axes), ''
     if are_known and np.abs(axes - signs).max() < OFF_AXES:
@@ -142,8 +143,9 @@ def _of_axes(axes: Float64, are_known: bool) -> str:
         pose[:3, :3] = signs
         found = (f', by its rotations x {words[0]}, y {words[1]}, z {words[2]}, as of a file with the line T_BS: '
                  f'{pose.ravel().tolist()}, where the 4th, 8th and 12th number are its position')
-    return (f'its poses are of a frame with other axes than the camera: say where the camera is in it (--camera-in-body){found}; '
-            'mirror axes that are left-handed, as those of Unity and CARLA are')
+        if signs[2, 2] == 1:
+            found += f'; or the images are rotated by {np.degrees(np.arccos(signs[0, 0])):.0f} degrees: rotate them back'
+    return f'its poses are of a frame with other axes than the camera: say where the camera is in it (--camera-in-body){found}'
 
 
 def _orders(true: Float64, pairs: NDArray[np.int64], seen: Float64) -> list[tuple[str, float]]:

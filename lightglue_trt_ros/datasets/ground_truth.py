@@ -108,7 +108,7 @@ def poses_at(trajectory: Trajectory, stamps_ns: ArrayLike, max_difference_s: flo
         why = 'does not overlap with the images' if apart else f'is {gap.min() * 1e-9:.3g} s or more away from each image'
         raise BagError(f'the ground truth {why}: {trajectory.source or "it"} covers '
                        f'{_range(known.stamps_ns)}, the images {_range(stamps)}, and {max_difference_s:g} s between them are '
-                       'allowed (--max-time-difference): both need one clock')
+                       'allowed (--max-time-difference): both need one clock' + '; a larger value interpolates' * (not apart))
     return result
 
 

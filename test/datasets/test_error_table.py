@@ -513,7 +513,7 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
     'topic of a folder': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), topic='/x'),
                           r'/f is an image folder: it has no topic /x; name a file with poses \(--truth\)'),
     'between': (lambda at: poses_at(Trajectory(np.array([8, 10]) * 10**9, np.stack([np.eye(4)] * 2), 'poses.txt'), [9 * 10**9], 0),
-        r'the ground truth is 1 s or more away from each image: poses.txt covers 8.000 to 10.000 s, the images 9.000'),
+        r'the ground truth is 1 s or more away from each image: poses.txt covers 8.000 to 10.000 .*; a larger value interpolates'),
     'other times': (lambda at: poses_at(Trajectory(np.array([9 * 10**9]), np.eye(4)[None], 'poses.txt'), [10**9], 0.1),
         r'does not overlap with the images: poses.txt covers 9.000 to 9.000 s, the images 1.000 .*--max-time-difference'),
     'other kind': (lambda at: truth(at, TUM.format(1), kind='bvh'),

@@ -123,6 +123,8 @@ def test_the_odometry_by_depth_is_metric(scale: float) -> None:
     assert figures['depth_drift_percent'] == pytest.approx(100 * (1 - 1 / scale), abs=0.05 if scale == 1 else 1)
     assert figures['depth_drift_deg_per_m'] < 0.01
     assert figures['depth_frames_lost'] == 0
+    assert score.advice.startswith('the steps by depth are 0.909 times as long as the true ones' if scale > 1 else '')
+    assert bool(score.advice) == (scale > 1)
 
 
 def test_without_depth_or_truth_there_is_less_to_say() -> None:

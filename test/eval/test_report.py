@@ -508,4 +508,22 @@ def test_figures_say_on_how_many_pairs_they_rest():
     said = [line for line in verdict(found) if 'The pose AUC is over' in line]
     assert len(said) == 1
     assert '29 of 39 consecutive pairs, 38 of 38 pairs 2 apart' in said[0]
-    assert "1 % of the scene's depth" in said[0]
+    assert "in the others the ground truth moves less than 1 % of the scene's depth" in said[0]
+    for errors in found.matchers[0].pairs.values():
+        errors['pose_error_deg'][:] = math.nan
+    assert any(line.startswith('There is no pose AUC: in all pairs the ground truth') for line in verdict(found))
+
+
+@pytest.mark.parametrize(('step_m', 'unknown', 'said'), [
+    (0.0001, 0, None), (0.01, 0, '0.0004 m off the true trajectory of 0.29 m (ATE).'),
+    (0.01, 4, '0.0004 m off the true trajectory of 0.29 m (ATE), with 5 steps whose true length is unknown and taken from the step '
+     'before.')])
+def test_ate_comes_with_the_length_of_the_path_and_its_unknown_steps(step_m, unknown, said):
+    found, true = evaluation(frames=30), np.tile(np.eye(4), (30, 1, 1))
+    true[:, 0, 3] = step_m * np.arange(30)
+    true[10:10 + unknown] = np.nan
+    found.matchers[0].odometry = OdometryResult(np.arange(30), np.arange(30.0), true, true, 'truth', {'ate_m': 0.0004})
+    lines = [line for line in verdict(found) if 'ends up' in line]
+    assert [line.partition('ends up ')[2] for line in lines] == ([said] if said else [])
+
+

@@ -71,8 +71,16 @@ def test_errors_come_out_as_they_were_put_in():
     wrong = tally(wrong=0.3).figures()
     assert 60 < wrong['stereo_consistent'] < 85
     assert wrong['stereo_disparity_px'] < 0.05, 'a median'
-    larger = tally(scale=1.1).figures()  # a truth that is ten percent larger than the baseline says
+    scaled = tally(scale=1.1)  # a truth that is ten percent larger than the baseline says
+    assert scaled.advice.startswith('the baseline is 0.909 times as long as by the true motion: check it')
+    larger = scaled.figures()
     assert larger['stereo_drift_percent'] == pytest.approx(100 * (1 - 1 / 1.1), abs=1)
+
+
+@pytest.mark.slow
+def test_right_images_of_other_moments_or_sides_are_no_rotated_camera():
+    assert 'check that left and right images are of one moment' in tally(wrong=0.8).advice
+    assert tally(hidden=1).advice.startswith('0.0 % of the points have a right pixel: check that left and right are not swapped')
 
 
 def test_without_truth_there_is_less_to_say():

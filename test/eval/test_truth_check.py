@@ -66,6 +66,7 @@ def with_gap(poses: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(('mistake', 'reason'), [
     (lambda poses: poses @ BODY, rf'axes than the camera: say where .*--camera-in-body., by its rotations {AXES}.*; mirror .*$'),
+    (lambda poses: poses @ pose([0, 0, np.pi], [0, 0, 0]), '.*x left, y up, z forward, .*; or the images are rotated by 180 .*$'),
     (lambda poses: with_gap(poses @ TILTED), r'axes than the camera: say where .*--camera-in-body.; mirror axes .*left-handed.*$'),
     (lambda poses: MIRROR @ poses @ MIRROR, r'other axes .* mirror axes that are left-handed, as those of Unity and CARLA are$'),
     (np.linalg.inv, 'only by 0.3[0-9] if its poses are camera from world: invert them$'),

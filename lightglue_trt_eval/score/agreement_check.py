@@ -1,0 +1,67 @@
+"""Where the matches of consecutive frames agree with no motion, or with another one than the ground truth, in words.
+
+A motion that most matches of a pair agree with is that of the camera, unless something large moves. Where the true motion is
+another one, figures against it measure calibration and ground truth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..predict.scene import MIN_BASELINE_M
+from .metrics import Table, mean
+from .pair_score import FEW
+
+AGREED, OFF = 0.8, 0.7  # mean inliers, and matches within 3 px of the true lines, where the two contradict each other
+PAIR_AGREED, PAIR_OFF = 0.7, 0.5  # the same of one pair
+RIGHT, MOST_JUMPS, LEAST_PAIRS = 0.9, 0.25, 4  # matches near the true lines of usual pairs; share of pairs that jump; pairs
+NO_MOTION, POOR, RETURN = 0.7, 0.6, 0.8  # inliers of matches that fit no motion, of poor ones; matches that come back if right
+STANDS, NEAR_DEG = 0.9, 1.0  # share of pairs with a step too short for a direction, and median rotation error, of a wrong unit
+
+
+def disagreement(table: Table) -> list[str]:
+    """A line, where no mistake is known that explains it; `table`: pairs of consecutive frames."""
+    known = ~np.isnan(table['precision@3']) & (table['matches'] >= FEW)
+    if known.sum() < LEAST_PAIRS:
+        return []
+    near = table['precision@3'][known]
+    agreed = table['inliers'][known] / table['matches'][known]
+    if agreed.mean() >= AGREED and near.mean() < OFF:
+        return [_in_all(table, known, agreed, near)]
+    jumps = (agreed >= PAIR_AGREED) & (near < PAIR_OFF)
+    if 0 < jumps.sum() <= MOST_JUMPS * len(jumps) and np.median(near) >= RIGHT:
+        first = int(np.flatnonzero(known)[jumps.argmax()])
+        return [f'in {jumps.sum()} of {len(jumps)} pairs of frames, first of {table["reference_frame"][first]} and '
+                f'{table["frame"][first]}, matches agree with each other and not with the ground truth: it jumps there, frames are '
+                'out of order, or something large moves']
+    return []
+
+
+def misfit(table: Table, returning: Sequence[float], period_s: float) -> list[str]:
+    """A line where inliers are few; `returning`: shares of the matches that come back when matched backwards."""
+    enough = table['matches'] >= FEW
+    if enough.sum() < LEAST_PAIRS or not returning:
+        return []
+    inliers, back = float(np.mean(table['inliers'][enough] / table['matches'][enough])), mean(returning)
+    shares = f'{100 * inliers:.0f} % of the matches are inliers, {100 * back:.0f} % come back when matched backwards'
+    if inliers < NO_MOTION and back > RETURN:
+        return [f'{shares}: they are right and fit no single motion, as with a rolling shutter, a lens that the calibration does '
+                'not describe, or much that moves']
+    if inliers < POOR:
+        return [f'{shares}: many are wrong, as of frames that share little, {period_s:.2g} s apart, of blur, interlaced '
+                'rows or repeated texture']
+    return []
+
+
+def _in_all(table: Table, known: NDArray[np.bool_], agreed: NDArray[np.float64], near: NDArray[np.float64]) -> str:
+    steps, rotation = table['step_m'][known], float(np.median(table['rotation_deg'][known]))
+    line = (f'matches agree with each other (inliers {100 * agreed.mean():.0f} %) and not with the ground truth '
+            f'({100 * near.mean():.0f} % within 3 px of its epipolar lines; rotations differ by {rotation:.2f} degrees): ')
+    if np.mean(steps <= MIN_BASELINE_M) >= STANDS and rotation < NEAR_DEG:
+        return (f'{line}it moves by {1e3 * np.median(steps):.2g} mm a frame, and the images by more; check the unit of its '
+                'positions, which is the metre')
+    return (f'{line}the figures against it measure the ground truth and the calibration; check noise, rate and clock of the '
+            'poses, the calibration, and that the images are of one camera, in order')

@@ -1,0 +1,149 @@
+"""Which usual mistake in calibration or ground truth explains that matches are off the epipolar lines of the true motion.
+
+Each mistake is fitted to the matches of every second pair, and judged by those of the others: the matches of wrong pairs, and of
+things that move, are no mistake. Of two mistakes that explain as much both are named.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightglue_trt_ros.core.types import Float64
+
+from ..baselines import MatchedPoints
+from ..predict.scene import MIN_BASELINE_M, Scene, Straight
+from .usual_mistakes import Corrected, Mistake, mistakes
+
+LEAST_PAIRS, MOST_PAIRS, POINTS = 6, 100, 50  # of consecutive frames; so many, and so many points of each, are enough
+DOUBT_PX, LEFT_PX, LEFT, ALIKE = 0.3, 0.6, 0.6, 1.25  # median distances with a mistake and without; shares of one and of the best
+SOFT_PX, STEPS = 1.0, 60  # distances from which on they count less in a fit; of a fit
+BEHIND = 0.3  # share of points before both cameras, where the true steps are reversed
+
+
+class PairMatches(NamedTuple):
+    """Matches of pairs."""
+
+    pair: NDArray[np.int64]  # (N,) row of the poses
+    points: Float64  # (N, 2, 2) of both images, without the lens's distortion
+    recorded: Float64  # the same with it
+
+    def of(self, odd: bool) -> PairMatches:
+        """Those of every second pair."""
+        rows = self.pair % 2 == odd
+        return PairMatches(self.pair[rows], self.points[rows], self.recorded[rows])
+
+
+class Explained(NamedTuple):
+    """A mistake that was fitted."""
+
+    left_px: float  # median distance, of the pairs that judge
+    reason: str
+    is_fitted: bool
+    is_surer: bool  # than what rotations tell
+
+
+class MatchCheck:
+    """Gets the matches of consecutive frames; `doubts` are lines for people."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene, self._every, self._seen = scene, 1, 0
+        self._pairs: list[tuple[Float64, Float64, Float64]] = []  # points, as recorded, and poses (2, 4, 4)
+
+    def add(self, frames: tuple[int, int], points: MatchedPoints, straight: Straight) -> None:
+        step, poses = self._scene.step_m(frames), self._scene.poses
+        if poses is None or step is None or step <= MIN_BASELINE_M or self._scene.camera(frames) is None:
+            return
+        both = np.stack(straight.points, axis=1)
+        rows = np.flatnonzero(np.isfinite(both).all(axis=(1, 2)))
+        self._seen += 1
+        if len(rows) < POINTS or self._seen % self._every:
+            return
+        rows = rows[np.linspace(0, len(rows) - 1, POINTS).astype(np.int64)]
+        recorded = np.stack([points.reference, points.current], axis=1)[rows].astype(np.float64)
+        self._pairs.append((both[rows], recorded, poses[list(frames)]))
+        if len(self._pairs) >= 2 * MOST_PAIRS:
+            self._pairs, self._every = self._pairs[::2], 2 * self._every
+
+    @property
+    def doubts(self) -> tuple[list[str], bool]:
+        """Lines, none where matches fit or no usual mistake explains them; and whether these are surer than what rotations tell."""
+        camera = self._scene.intrinsics
+        if camera is None or len(self._pairs) < LEAST_PAIRS:
+            return [], False
+        points, recorded, poses = (np.stack(parts) for parts in zip(*self._pairs, strict=True))
+        sample = PairMatches(np.repeat(np.arange(len(points)), POINTS), points.reshape(-1, 2, 2), recorded.reshape(-1, 2, 2))
+        found = _median(sample.of(True), Corrected(camera.k, poses))
+        if found < DOUBT_PX:
+            return [], False
+        explained = [each for mistake in mistakes(camera, poses) if (each := _explained(mistake, sample)) is not None]
+        least = min((each.left_px for each in explained), default=np.inf)
+        if least > min(LEFT * found, LEFT_PX):
+            return [], False
+        alike = [each for each in explained if each.left_px <= ALIKE * least]
+        alike = [each for each in alike if not each.is_fitted] or alike
+        return ['matches are off the epipolar lines of the true motion: '
+                f'{found:.2f} px in the median, and only {least:.2f} if {", or if ".join(each.reason for each in alike)}'], \
+            any(each.is_surer for each in alike)
+
+
+def _explained(mistake: Mistake, sample: PairMatches) -> Explained | None:
+    """The mistake that fits best, None where it is none."""
+    fitted, judged = sample.of(False), sample.of(True)
+    best = min(mistake.starts, key=lambda each: _median(fitted, mistake.model(each)))
+    ends = [_fitted(mistake, fitted, each) for each in (best, np.zeros(len(best)))] if len(best) else [best]
+    start = min(ends, key=lambda each: _median(fitted, mistake.model(each)))
+    model = mistake.model(start)
+    is_reversed = _before(judged, model) < BEHIND
+    reason = mistake.reason(start, is_reversed)
+    return Explained(_median(judged, model), reason, len(start) > 0, mistake.is_surer(is_reversed)) if reason else None
+
+
+def _fitted(mistake: Mistake, matches: PairMatches, start: Float64) -> Float64:
+    from scipy.optimize import least_squares
+    found = least_squares(lambda given: distances(matches, mistake.model(given)), start, loss='cauchy', f_scale=SOFT_PX,
+                          x_scale=0.01, max_nfev=STEPS)
+    return np.asarray(found.x, np.float64)
+
+
+def _median(sample: PairMatches, model: Corrected) -> float:
+    return float(np.median(np.abs(distances(sample, model))))
+
+
+class Rays(NamedTuple):
+    """Of N matches, in the axes of the second camera."""
+
+    first: Float64  # (N, 3)
+    second: Float64
+    step: Float64  # to the first camera, of length 1
+
+
+def distances(sample: PairMatches, model: Corrected) -> Float64:
+    """Distances (N,) of matches from their epipolar lines, pixels, to the first order (Sampson)."""
+    rays = _rays(sample, model)
+    lines = np.cross(rays.step, rays.first)
+    back = np.einsum('nji,nj->ni', _rotations(model)[sample.pair], np.cross(rays.second, rays.step))
+    size = np.sqrt(np.sum(lines[:, :2]**2, axis=1) + np.sum(back[:, :2]**2, axis=1))
+    return np.asarray(model.k[0, 0] * np.sum(lines * rays.second, axis=1) / np.maximum(size, 1e-12), np.float64)
+
+
+def _before(sample: PairMatches, model: Corrected) -> float:
+    """Share of points before the second camera."""
+    rays = _rays(sample, model)
+    return float(np.mean(np.sum(np.cross(rays.step, rays.first) * np.cross(rays.second, rays.first), axis=1) > 0))
+
+
+def _rotations(model: Corrected) -> Float64:
+    """(P, 3, 3) second camera from first."""
+    return np.asarray(model.poses[:, 1, :3, :3].transpose(0, 2, 1) @ model.poses[:, 0, :3, :3], np.float64)
+
+
+def _rays(sample: PairMatches, model: Corrected) -> Rays:
+    steps = np.einsum('pji,pj->pi', model.poses[:, 1, :3, :3], model.poses[:, 0, :3, 3] - model.poses[:, 1, :3, 3])
+    steps = steps / np.maximum(np.linalg.norm(steps, axis=1, keepdims=True), 1e-12)
+    plane = ((sample.recorded if model.as_recorded else sample.points) - model.k[:2, 2]) / np.diag(model.k)[:2]
+    plane = plane * (1 + model.bend * np.sum(plane**2, axis=2, keepdims=True))
+    rays = np.concatenate([plane, np.ones((len(plane), 2, 1))], axis=2)
+    return Rays(np.einsum('nij,nj->ni', _rotations(model)[sample.pair], rays[:, 0]), rays[:, 1], steps[sample.pair])

@@ -1,0 +1,172 @@
+"""Mistakes that calibrations and ground truths usually have, each as the camera and the poses that would be right instead."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import cv2
+import numpy as np
+
+from lightglue_trt_ros.core.cameras import Intrinsics
+from lightglue_trt_ros.core.types import Float64
+from lightglue_trt_ros.datasets.poses import poses_from, quaternions_from_rotations
+
+from .truth_check import OFF_AXES, ORDERS, of_axes
+
+LEAST, MOST_BEND, MOST_OFF = 0.02, 1.0, 0.15  # of a change; of a radius; of the principal point, over the focal length
+MOST_AWAY_M = 5.0  # of a camera from the point that poses are of
+
+
+class Corrected(NamedTuple):
+    """The camera and the true poses, as a mistake would have them."""
+
+    k: Float64  # (3, 3)
+    poses: Float64  # (P, 2, 4, 4) world from camera, of both frames of each pair
+    bend: float = 0.0  # relative change of a radius that is as long as the focal length
+    as_recorded: bool = False  # points have no distortion to remove
+
+
+class Mistake(NamedTuple):
+    """A family of models."""
+
+    model: Callable[[Float64], Corrected]
+    starts: list[Float64]  # (n,) parameters; those of n = 0 are not fitted
+    reason: Callable[[Float64, bool], str]  # in words, of parameters and whether true steps are reversed; empty: no reason
+    is_surer: Callable[[bool], bool] = lambda is_reversed: False  # than what rotations tell, if true steps are reversed or not
+
+
+def mistakes(camera: Intrinsics, poses: Float64) -> list[Mistake]:
+    """Those that are usual; `poses` (P, 2, 4, 4) world from camera, of both frames of pairs."""
+    k = camera.k
+    return [*_without_parameters(camera, poses), *_of_matrix(k, poses), _of_distortion(camera, poses), _of_place(k, poses),
+            _of_positions(k, poses), _of_mounting(k, poses)]
+
+
+def _without_parameters(camera: Intrinsics, poses: Float64) -> list[Mistake]:
+    inverse, rotations = np.asarray(np.linalg.inv(poses), np.float64), poses.copy()
+    rotations[..., :3, :3] = inverse[..., :3, :3]
+    models = {'its poses are camera from world: invert them': Corrected(camera.k, inverse),
+              'its rotations are camera from world, its positions are not: invert the rotations': Corrected(camera.k, rotations)}
+    flat = poses.reshape(-1, 4, 4)
+    quaternions = quaternions_from_rotations(flat[:, :3, :3])
+    for order, columns in ORDERS.items():
+        read = poses_from(flat[:, :3, 3], quaternions[:, columns]).reshape(poses.shape)
+        models[f'its quaternions are {order}: name its columns'] = Corrected(camera.k, read)
+    if camera.lens.distorts:
+        models['the images have no distortion, as rectified ones: give a calibration without coefficients'] = \
+            Corrected(camera.k, poses, as_recorded=True)
+    return [Mistake(partial(_always, model), [np.zeros(0)], partial(_always, reason), lambda _: True)
+            for reason, model in models.items()]
+
+
+def _always(given: Any, *_: object) -> Any:
+    return given
+
+
+def _of_matrix(k: Float64, poses: Float64) -> list[Mistake]:
+    """Another focal length, image size or principal point."""
+    def with_focal_length(scale: Float64) -> Float64:
+        return np.asarray(k * np.array([[np.exp(scale[0]), 1, 1], [1, np.exp(scale[0]), 1], [1, 1, 1]]), np.float64)
+
+    def moved(shift: Float64) -> Float64:
+        return np.asarray(k + k[0, 0] * np.array([[0, 0, shift[0]], [0, 0, shift[1]], [0, 0, 0]]), np.float64)
+
+    def of_focal_length(scale: Float64, _: bool) -> str:
+        return (f'the focal length is {with_focal_length(scale)[0, 0]:.0f} px instead of {k[0, 0]:.0f}, as of images that were '
+                'cropped or zoomed: calibrate anew')
+
+    def of_size(scale: Float64, _: bool) -> str:
+        return f'K is that of images {np.exp(-scale[0]):.2f} times as large: give the calibration of this size'
+
+    def of_principal_point(shift: Float64, _: bool) -> str:
+        (cx, cy), (old_cx, old_cy) = moved(shift)[:2, 2], k[:2, 2]
+        return (f'the principal point is {cx:.0f}, {cy:.0f} instead of {old_cx:.0f}, {old_cy:.0f}: calibrate anew'
+                if np.abs(shift).max() < MOST_OFF else '')
+
+    sizes = [np.array([each]) for each in (-0.7, 0.0, 0.7)]
+    return [Mistake(lambda p: Corrected(with_focal_length(p), poses), [np.zeros(1)], _if_changed(of_focal_length)),
+            Mistake(lambda p: Corrected(np.diag([np.exp(p[0]), np.exp(p[0]), 1]) @ k, poses), sizes, _if_changed(of_size)),
+            Mistake(lambda p: Corrected(moved(p), poses), [np.zeros(2)], _if_changed(of_principal_point))]
+
+
+def _of_distortion(camera: Intrinsics, poses: Float64) -> Mistake:
+    reason = 'the distortion is another one than that of the calibration: check the model and the order of its coefficients, or' \
+        if camera.lens.distorts else 'the images are distorted, and the calibration has no coefficients:'
+    return Mistake(lambda bend: Corrected(camera.k, poses, float(bend[0])), [np.zeros(1)], _if_changed(
+        lambda bend, _: f'{reason} calibrate anew' if abs(bend[0]) < MOST_BEND else ''))
+
+
+def _of_place(k: Float64, poses: Float64) -> Mistake:
+    """The poses are those of a point beside the camera."""
+    step = float(np.median(np.linalg.norm(poses[:, 0, :3, 3] - poses[:, 1, :3, 3], axis=1)))
+
+    def moved(place: Float64) -> Corrected:
+        changed = poses.copy()
+        changed[..., :3, 3] += step * poses[..., :3, :3] @ place
+        return Corrected(k, changed)
+
+    def reason(place: Float64, _: bool) -> str:
+        away = step * float(np.linalg.norm(place))
+        return (f'the camera is {away:.2f} m away from the point that the poses are of, in axes of the camera at '
+                f'{", ".join(f"{each:.2f}" for each in step * place)}: give its place (--camera-in-body)'
+                if away < MOST_AWAY_M else '')
+
+    return Mistake(moved, [np.zeros(3)], _if_changed(reason))
+
+
+def _of_positions(k: Float64, poses: Float64) -> Mistake:
+    def rotated(vector: Float64) -> Corrected:
+        changed = poses.copy()
+        changed[..., :3, 3] = poses[..., :3, 3] @ _rotation(vector).T
+        return Corrected(k, changed)
+
+    return Mistake(rotated, _quarter_turns(), lambda vector, is_reversed: '' if not is_reversed and not _changed(vector) else
+                   f'its positions {"are mirrored or " * is_reversed}have other axes than its rotations')
+
+
+def _of_mounting(k: Float64, poses: Float64) -> Mistake:
+    """Rotations of another frame than the camera; a mirrored one looks like a rotation, but for the direction of each step."""
+    def rotated(vector: Float64) -> Corrected:
+        changed = poses.copy()
+        changed[..., :3, :3] = poses[..., :3, :3] @ _rotation(vector)
+        return Corrected(k, changed)
+
+    return Mistake(rotated, _quarter_turns(), _if_changed(
+        lambda vector, is_reversed: _mirrored(vector) if is_reversed else _mounted(vector)), bool)
+
+
+def _mirrored(vector: Float64) -> str:
+    along = int(np.abs(vector).argmax())
+    images = ('left to right', 'top to bottom', '')[along]
+    return (f'its poses are mirrored along the {"xyz"[along]} axis of the camera, as left-handed ones of Unity and CARLA'
+            + (f', or the images are mirrored {images}' if images else ''))
+
+
+def _mounted(vector: Float64) -> str:
+    axes = _rotation(vector)
+    if np.abs(axes - np.round(axes)).max() < OFF_AXES:
+        return of_axes(axes, True)
+    return (f'the camera is rotated by {np.degrees(np.linalg.norm(vector)):.0f} degrees against the frame of the poses: say how '
+            '(--camera-in-body)')
+
+
+def _changed(parameters: Float64) -> bool:
+    return bool(np.abs(parameters).max() > LEAST)
+
+
+def _if_changed(reason: Callable[[Float64, bool], str]) -> Callable[[Float64, bool], str]:
+    return lambda parameters, is_reversed: reason(parameters, is_reversed) if _changed(parameters) else ''
+
+
+def _rotation(vector: Float64) -> Float64:
+    return np.asarray(cv2.Rodrigues(np.asarray(vector, np.float64))[0], np.float64)
+
+
+def _quarter_turns() -> list[Float64]:
+    """Vectors of the 24 rotations that take axes to axes."""
+    signed = (np.eye(3)[list(order)] * signs for order in itertools.permutations(range(3))
+              for signs in itertools.product((1.0, -1.0), repeat=3))
+    return [np.asarray(cv2.Rodrigues(each)[0], np.float64).ravel() for each in signed if np.linalg.det(each) > 0]

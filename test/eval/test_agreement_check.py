@@ -1,0 +1,49 @@
+"""Matches that agree with each other and not with the ground truth."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from lightglue_trt_eval.score.agreement_check import disagreement, misfit
+from lightglue_trt_eval.score.metrics import PairResult, table_of
+
+
+def pairs(near: Sequence[float], inliers: int = 93, step_m: float = 0.1) -> list[str]:
+    return disagreement(table_of([PairResult((k, k + 1), float(k), 100, inliers, 'essential', (0.1, 0.2, each), 1.0, 0.3, None,
+                                             step_m=step_m) for k, each in enumerate(near)]))
+
+
+def test_truth_that_contradicts_matches_is_named_with_both_shares() -> None:
+    line, = pairs([0.52] * 6)
+    assert line.startswith('matches agree with each other (inliers 93 %) and not with the ground truth (52 % within 3 px of its '
+                           'epipolar lines; rotations differ by 0.30 degrees): the figures against it measure')
+    assert not pairs([0.52] * 6, inliers=60), 'poor matches contradict themselves'
+
+
+def test_truth_without_steps_names_its_unit() -> None:
+    line, = pairs([0.1] * 6, step_m=0.00004)
+    assert line.endswith('it moves by 0.04 mm a frame, and the images by more; check the unit of its positions, which is the metre')
+
+
+def test_pairs_in_which_the_truth_jumps_are_counted() -> None:
+    line, = pairs([0.97] * 9 + [0.1] + [0.97] * 9 + [0.2])
+    assert line.startswith('in 2 of 20 pairs of frames, first of 9 and 10, matches agree with each other and not with the ground')
+
+
+@pytest.mark.parametrize('near', [[0.98] * 20, [0.75] * 20, [0.97] * 12 + [0.3] * 8, [0.1] * 3, []])
+def test_right_unclear_or_short_recordings_get_no_line(near: list[float]) -> None:
+    assert not pairs(near)
+
+
+@pytest.mark.parametrize(('inliers', 'returning', 'reason'), [
+    (61, 0.88, '61 % of the matches are inliers, 88 % come back when matched backwards: they are right and fit no single motion'),
+    (48, 0.5, '48 % of the matches are inliers, 50 % come back when matched backwards: many are wrong, .* little, 1 s apart')])
+def test_few_inliers_get_a_reason_by_matches_that_come_back(inliers: int, returning: float, reason: str) -> None:
+    found = table_of([PairResult((k, k + 1), float(k), 100, inliers) for k in range(6)])
+    line, = misfit(found, [returning], 1.0)
+    assert re.match(reason, line), line
+    assert not misfit(table_of([PairResult((0, 1), 0.0, 100, inliers)]), [returning], 1.0)
+    assert not misfit(table_of([PairResult((k, k + 1), float(k), 100, 84) for k in range(6)]), [returning], 1.0)

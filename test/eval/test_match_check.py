@@ -1,0 +1,118 @@
+"""Calibrations and ground truths with one mistake, against matches that are right."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from support.trajectories import pose
+
+from lightglue_trt_eval.baselines import MatchedPoints
+from lightglue_trt_eval.predict.scene import SECOND, Scene, Timeline
+from lightglue_trt_eval.score.match_check import MatchCheck
+from lightglue_trt_ros.core.cameras import Intrinsics
+from lightglue_trt_ros.datasets.poses import poses_from, quaternions_from_rotations
+from lightglue_trt_ros.datasets.sequence import Frame
+
+COUNT, HZ, NOISE_PX = 30, 10, 0.15
+CAMERA = Intrinsics(640, 480, np.array([[400.0, 0, 320], [0, 400, 240], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
+BENT = dataclasses.replace(CAMERA, d=np.array([-0.28, 0.07, 0, 0, 0]))
+MIRROR = np.diag([-1.0, 1, 1, 1])
+SWAPPED = np.array([[0.0, 1, 0, 0], [1, 0, 0, 0], [0, 0, -1, 0], [0, 0, 0, 1]])
+
+
+def path(count: int = COUNT) -> np.ndarray:
+    """Poses (N, 4, 4) of a camera in a hand."""
+    times = np.arange(count) / HZ
+    turns = np.stack([0.4 * np.sin(1.7 * times), 0.6 * np.sin(1.1 * times + 1), 0.3 * np.sin(2.3 * times + 2)], axis=1)
+    return np.stack([pose(turn, [np.sin(time), 0.3 * np.cos(2 * time), time / 2]) for turn, time in zip(turns, times, strict=True)])
+
+
+def pixels_of(camera: Intrinsics, places: np.ndarray) -> np.ndarray:
+    return np.asarray(camera.lens.distorted((places[:, :2] / places[:, 2:]).T)[0].T * camera.k[0, 0] + camera.k[:2, 2])
+
+
+def doubts(true: np.ndarray, given: Intrinsics = CAMERA, real: Intrinsics = CAMERA, seen: np.ndarray | None = None,
+           noise_px: float = NOISE_PX) -> tuple[list[str], bool]:
+    """Those about points that the `real` camera sees from the poses `seen`, with the calibration and the truth that are given."""
+    seen, rng = path(len(true)) if seen is None else seen, np.random.default_rng(0)
+    scene = Scene(Timeline.of([Frame(k * SECOND // HZ, 0, lambda: None, number=k) for k in range(len(true))], 1.0), given, true)
+    check = MatchCheck(scene)
+    for k in range(len(true) - 1):
+        rays = np.column_stack([rng.uniform(-0.7, 0.7, 120), rng.uniform(-0.5, 0.5, 120), np.ones(120)])
+        second = np.linalg.inv(seen[k + 1]) @ seen[k]
+        moved = (rays * rng.uniform(1.5, 8, (120, 1))) @ second[:3, :3].T + second[:3, 3]
+        pixels = [pixels_of(real, each) + noise_px * rng.normal(size=(120, 2)) for each in (rays, moved)]
+        points = MatchedPoints(*(each.astype(np.float32) for each in pixels))
+        check.add((k, k + 1), points, scene.straight((k, k + 1), points))
+    return check.doubts
+
+
+def zoomed(scale: float, all_of_k: bool = False) -> Intrinsics:
+    k = np.diag([scale, scale, 1]) @ CAMERA.k
+    k[:2, 2] = k[:2, 2] if all_of_k else CAMERA.k[:2, 2]
+    return dataclasses.replace(CAMERA, k=k)
+
+
+def off_middle() -> Intrinsics:
+    return dataclasses.replace(CAMERA, k=CAMERA.k + np.array([[0, 0, 32], [0, 0, 24], [0, 0, 0]]))
+
+
+@pytest.mark.parametrize(('given', 'real', 'reason'), [
+    (zoomed(1.1), CAMERA, r'the focal length is (399|400|401) px instead of 440, as of images that were cropped'),
+    (zoomed(0.7), CAMERA, r'the focal length is (399|400|401) px instead of 280, as'),
+    (zoomed(2.0, True), CAMERA, r'K is that of images (1.99|2.00|2.01) times as large'),
+    (off_middle(), CAMERA, r'the principal point is (319|320|321), (239|240|241) instead of 352, 264'),
+    (CAMERA, BENT, 'the images are distorted, and the calibration has no coefficients: calibrate anew'),
+    (BENT, CAMERA, 'the images have no distortion, as rectified ones: give a calibration without coefficients'),
+    (dataclasses.replace(CAMERA, d=-BENT.d), BENT, 'the distortion is another one than that of the calibration')])
+def test_mistake_of_a_calibration_is_named(given: Intrinsics, real: Intrinsics, reason: str) -> None:
+    (line,), _ = doubts(path(), given, real)
+    assert pytest.approx(0.15, abs=0.1) == float(line.partition('and only ')[2].split()[0])
+    assert line.count(' if ') == 1
+    assert re.search(f' if {reason}', line), line
+
+
+def reordered(poses: np.ndarray) -> np.ndarray:
+    return poses_from(poses[:, :3, 3], quaternions_from_rotations(poses[:, :3, :3])[:, [3, 0, 1, 2]])
+
+
+def with_rotations(poses: np.ndarray, rotations: np.ndarray) -> np.ndarray:
+    changed = poses.copy()
+    changed[:, :3, :3] = rotations
+    return changed
+
+
+@pytest.mark.parametrize(('mistake', 'reason', 'surer'), [
+    (lambda poses: poses @ pose([0, 0, 0], [0.2, -0.2, 0.1]), 'the camera is 0.30 m away .* at -0.20, 0.20, -0.10: give', False),
+    (lambda poses: poses @ pose([0.2, 0.1, 0], [0, 0, 0]), r'the camera is rotated by 13 degrees against the frame', False),
+    (lambda poses: poses @ SWAPPED, r'other axes than the camera: .* x down, y right, z backward|by its rotations x down', False),
+    (lambda poses: with_rotations(SWAPPED @ poses, poses[:, :3, :3]), 'its positions have other axes than its rotations', False),
+    (lambda poses: with_rotations(MIRROR @ poses, poses[:, :3, :3]), 'its positions are mirrored or have other axes', False),
+    (lambda poses: MIRROR @ poses @ MIRROR, 'mirrored along the x axis of the camera, .* or the images are mirrored left to', True),
+    (np.linalg.inv, 'its poses are camera from world: invert them', True),
+    (lambda poses: with_rotations(poses, poses[:, :3, :3].transpose(0, 2, 1)), 'its rotations are camera from world', True),
+    (reordered, 'its quaternions are w, x, y, z: name its columns', True)])
+def test_mistake_of_a_ground_truth_is_named(mistake: Callable[[np.ndarray], np.ndarray], reason: str, surer: bool) -> None:
+    (line,), found = doubts(mistake(path()))
+    assert re.search(f' if .*{reason}', line), line
+    assert line.count(' if ') == 1
+    assert found is surer
+
+
+def test_mirrored_ground_truth_is_named_from_seven_pairs() -> None:
+    (line,), _ = doubts(MIRROR @ path(8) @ MIRROR)
+    assert 'mirrored along the x axis' in line
+
+
+@pytest.mark.parametrize('true', [path(), path() * np.array([[1, 1, 1, 30]] * 3 + [[1] * 4]), path()[::-1],
+                                  np.tile(np.eye(4), (COUNT, 1, 1)), path()[np.random.default_rng(0).permutation(COUNT)]])
+def test_right_or_unexplained_motion_gets_no_reason(true: np.ndarray) -> None:
+    assert doubts(true) == ([], False)
+
+
+def test_wrong_matches_are_no_mistake() -> None:
+    assert doubts(path(), noise_px=3.0) == ([], False)
