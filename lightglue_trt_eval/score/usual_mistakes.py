@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
-import cv2
 import numpy as np
 
 from lightglue_trt_ros.core.cameras import Intrinsics
@@ -162,11 +161,13 @@ def _if_changed(reason: Callable[[Float64, bool], str]) -> Callable[[Float64, bo
 
 
 def _rotation(vector: Float64) -> Float64:
-    return np.asarray(cv2.Rodrigues(np.asarray(vector, np.float64))[0], np.float64)
+    from scipy.spatial.transform import Rotation
+    return np.asarray(Rotation.from_rotvec(vector).as_matrix(), np.float64)
 
 
 def _quarter_turns() -> list[Float64]:
     """Vectors of the 24 rotations that take axes to axes."""
+    from scipy.spatial.transform import Rotation
     signed = (np.eye(3)[list(order)] * signs for order in itertools.permutations(range(3))
               for signs in itertools.product((1.0, -1.0), repeat=3))
-    return [np.asarray(cv2.Rodrigues(each)[0], np.float64).ravel() for each in signed if np.linalg.det(each) > 0]
+    return [np.asarray(Rotation.from_matrix(each).as_rotvec(), np.float64) for each in signed if np.linalg.det(each) > 0]
