@@ -23,7 +23,7 @@ from rclpy.signals import SignalHandlerOptions
 from rclpy.utilities import remove_ros_args
 from sensor_msgs.msg import PointCloud2
 
-from lightglue_trt_ros.core.cameras import camera_info_topics, without_transport
+from lightglue_trt_ros.core.cameras import camera_info_topic, without_transport
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.datasets.bag import BagRecording, open_recording
@@ -120,7 +120,7 @@ def parameters_of(config: MatcherConfig, **more: object) -> list[str]:
 def _depth_arguments(topic: str, namespace: str, in_bag: bool) -> tuple[list[str], list[str]]:
     """For the player and for the node: depth images and their CameraInfo come under `namespace`."""
     plain = without_transport(topic)
-    renamed = [word for name in (topic, plain, camera_info_topics(plain)[-1]) for word in ('-r', f'{name}:={namespace}{name}')]
+    renamed = [word for name in (topic, plain, camera_info_topic(plain)) for word in ('-r', f'{name}:={namespace}{name}')]
     transport = 'compressedDepth' if topic.endswith(COMPRESSED_DEPTH) else 'raw'
     return ([*(['--depth-topic', topic] if in_bag else ['--depth']), '--ros-args', *renamed],
             ['-p', 'depth:=true', '-p', f'depth_transport:={transport}', '-r', f'depth:={namespace}{plain}'])

@@ -122,7 +122,7 @@ def is_rectified(topic: str) -> bool:
 
 
 def camera_info_topics(image_topic: str) -> tuple[str, ...]:
-    """The topics that may have an image topic's CameraInfo, the first one that exists counts; the last one is the usual.
+    """The topics that may have an image topic's CameraInfo, the first one that exists counts.
 
     /camera/camera_info for /camera/image_raw, whatever its transport, and camera_info for image_raw. Of rectified images
     camera_info_rect comes first, where Isaac ROS has the calibration of those.
@@ -135,6 +135,11 @@ def camera_info_topics(image_topic: str) -> tuple[str, ...]:
 def camera_info_places(image_topic: str) -> tuple[str, ...]:
     """These topics, and last the one below the images, as ZED and MYNT EYE have it: /rect/image/camera_info for /rect/image."""
     return *camera_info_topics(image_topic), f'{without_transport(image_topic)}/camera_info'
+
+
+def camera_info_topic(image_topic: str) -> str:
+    """The usual topic of an image topic's CameraInfo: /camera/camera_info for /camera/image_raw[/compressed]."""
+    return camera_info_topics(image_topic)[-1]
 
 
 def same_frame(one: str, other: str) -> bool:

@@ -18,7 +18,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ..core.cameras import Intrinsics, camera_info_topics
+from ..core.cameras import Intrinsics, camera_info_topic
 from ..core.types import UInt8
 from ..utils.errors import BagError
 from .bag_storage import rosbags_modules
@@ -100,7 +100,7 @@ class _Side:
         """`record` serialises an image with its stamp."""
         self._frames, self.intrinsics, self.record = frames, intrinsics, record
         self.images = writer.add_connection(topic + '/compressed' * (kind == COMPRESSED_IMAGE), kind, typestore=store)
-        self.infos = writer.add_connection(camera_info_topics(topic)[-1], CAMERA_INFO, typestore=store) if intrinsics else None
+        self.infos = writer.add_connection(camera_info_topic(topic), CAMERA_INFO, typestore=store) if intrinsics else None
 
     def __iter__(self) -> Iterator[tuple[int, NDArray[Any], _Side]]:
         return ((stamp, image, self) for stamp, image in self._frames)

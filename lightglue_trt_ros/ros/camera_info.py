@@ -13,15 +13,7 @@ from rclpy.qos import DurabilityPolicy, QoSProfile
 from rclpy.serialization import deserialize_message
 from sensor_msgs.msg import CameraInfo
 
-from ..core.cameras import (
-    Intrinsics,
-    StereoRig,
-    camera_info_places,
-    camera_info_topics,
-    intrinsics_of,
-    same_frame,
-    without_transport,
-)
+from ..core.cameras import Intrinsics, StereoRig, camera_info_places, intrinsics_of, same_frame, without_transport
 from ..core.geometry import Size
 from ..utils.errors import BagError
 from .fading_log import FadingLog
@@ -73,7 +65,7 @@ class CameraListener:
         topics = (remapped,) if remapped != plain else camera_info_places(self._image_topic)
         self._subscriptions = [self._listen(topic, number, newest(), qos_overriding_options=OVERRIDABLE)
                                for number, topic in enumerate(topics)]
-        usual = len(camera_info_topics(self._image_topic))  # topics that log lines name
+        usual = max(1, len(topics) - 1)  # topics that log lines name: without the one below the images
         self.topic = ' or '.join(each.topic_name for each in self._subscriptions[:usual])
         self._infos: dict[str, _Heard] = {}  # newest of each frame_id, the newest of all last; replaced, never changed
         self._read: tuple[_Heard, Size | None, Intrinsics | None, str] | None = None  # what `_converted` gives for the first two

@@ -27,7 +27,7 @@ from rclpy.serialization import deserialize_message, serialize_message
 from sensor_msgs.msg import CameraInfo, CompressedImage, Image
 from std_msgs.msg import Header
 
-from ..core.cameras import camera_info_topics, without_transport
+from ..core.cameras import camera_info_topic, without_transport
 from ..core.images import eight_bits, gray_from_image
 from ..core.types import UInt8
 from ..datasets.bag import BagRecording, depth_of, open_recording, right_of
@@ -73,7 +73,7 @@ class PlayedCamera:
         base = without_transport(asked or recorded)
         topic = base + SUFFIX * compressed if asked or not self.recording.compressed else recorded
         self.images = node.create_publisher(CompressedImage if compressed else Image, topic, qos)
-        self.infos = None if self._info is None else node.create_publisher(CameraInfo, camera_info_topics(base)[-1], qos)
+        self.infos = None if self._info is None else node.create_publisher(CameraInfo, camera_info_topic(base), qos)
 
     def publish(self, packet: Packet) -> None:
         if self.infos is not None:

@@ -18,6 +18,7 @@ from support.stereo_pairs import camera_info
 from lightglue_trt_ros.core.cameras import (
     Intrinsics,
     camera_info_places,
+    camera_info_topic,
     camera_info_topics,
     distortion_model,
     intrinsics_of,
@@ -216,7 +217,7 @@ def test_the_topics_of_a_camera_info_are_next_to_the_images() -> None:
     assert camera_info_topics('image_raw') == ('camera_info',)
     assert camera_info_topics('/image') == ('/camera_info',)
     assert camera_info_topics('/left/image_rect/compressed') == ('/left/camera_info_rect', '/left/camera_info')
-    assert camera_info_topics('/left/image_rect')[-1] == '/left/camera_info'
+    assert camera_info_topic('/left/image_rect') == '/left/camera_info'
     assert camera_info_places('/zed/image/compressed') == ('/zed/camera_info', '/zed/image/camera_info')
 
 

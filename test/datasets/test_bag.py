@@ -15,7 +15,7 @@ from support.full_disks import room_for
 from support.image_recordings import image_folder
 
 from lightglue_trt_eval.cli.make_bag import main as make_bag
-from lightglue_trt_ros.core.cameras import Intrinsics, camera_info_topics
+from lightglue_trt_ros.core.cameras import Intrinsics, camera_info_topic
 from lightglue_trt_ros.datasets.bag import BagRecording, open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.folder_recordings import FolderRecording
@@ -132,8 +132,8 @@ def test_choice_of_topic(tmp_path: Path) -> None:
         open_recording(tmp_path / 'two', '/up')
     with pytest.raises(BagError, match=r'no images on /ground_truth/pose, but geometry_msgs/msg/PoseStamped. It holds: /c[^;]*$'):
         open_recording(tmp_path / 'one', '/ground_truth/pose')
-    assert camera_info_topics('/image')[-1] == '/camera_info'
-    assert camera_info_topics('/a/b/image/compressed')[-1] == '/a/b/camera_info'
+    assert camera_info_topic('/image') == '/camera_info'
+    assert camera_info_topic('/a/b/image/compressed') == '/a/b/camera_info'
 
 
 def test_bag_without_images(tmp_path: Path) -> None:

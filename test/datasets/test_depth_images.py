@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from lightglue_trt_eval.cli.make_bag import main as make_bag
-from lightglue_trt_ros.core.cameras import camera_info_topics
+from lightglue_trt_ros.core.cameras import camera_info_topic
 from lightglue_trt_ros.core.depth import depth_pixels
 from lightglue_trt_ros.datasets.bag import depth_of, open_recording, with_nearest
 from lightglue_trt_ros.datasets.bag_writer import write_bag
@@ -177,7 +177,7 @@ def test_compressed_depth_is_found_where_there_is_no_raw_one(tmp_path: Path) -> 
     for number, frame in enumerate(found.frames()):
         np.testing.assert_allclose(metres(frame.load()), depth(number) / 1000, rtol=1e-6)
     assert depth_of(open_recording(bag(tmp_path / 'two', {**topics, raw: ('color', '16UC1')}))).image_topic == raw
-    assert camera_info_topics(small)[-1] == camera_info_topics(raw)[-1]
+    assert camera_info_topic(small) == camera_info_topic(raw)
 
 
 def test_depth_that_is_not_registered_has_to_be_named(tmp_path: Path) -> None:
