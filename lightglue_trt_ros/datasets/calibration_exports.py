@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from .calibration_texts import in_pixels
+from . import other_lenses
+from .calibration_texts import BySize, in_pixels
 from .poses import poses_from
 
 Values = Mapping[str, Any]  # of a file, by key
-Cameras = dict[int, dict[str, Any]]  # with Kalibr's keys, by number
+Cameras = dict[int | str, dict[str, Any]]  # with Kalibr's keys, by number or name
 _BASALT = {'pinhole': 'none', 'kb4': 'equidistant', 'pinhole-radtan8': 'rational_polynomial'}
 _SIDES = ('1', '2'), ('left', 'right'), ('Left', 'Right'), ('l', 'r'), ('L', 'R')  # in the keys of a pair
 _OF_PAIRS = (('K', 'M', 'mtx', 'cameraMatrix', 'camera_matrix', 'camera_mat', 'intrinsics', 'intrinsic'),
@@ -22,19 +23,29 @@ _NERFSTUDIO = ('camera_model', 'w', 'h', 'fl_x', 'fl_y', 'cx', 'cy', 'k1', 'k2',
 _INNER = ('projection', 'intrinsics', 'intrinsic', 'camera_intrinsics', 'cameraintrinsics', 'camera_matrix', 'cameramatrix', 'k')
 _OF_MIDDLE = {'u0': 'cx', 'v0': 'cy', 'ppx': 'cx', 'ppy': 'cy'}  # other names of a principal point
 _RECTIFYING = ('size', 'R', 'T', 'E', 'F', 'R1', 'R2', 'P1', 'P2', 'Q')  # of stereoCalibrate and stereoRectify
+# Of each mode of a camera the size of its images, that of the whole sensor in its pixels, and what is cut off left and above.
+_KINECT: dict[str, list[tuple[int, int, tuple[int, int], int, int]]] = {
+    'color': [(1280, 720, (1280, 960), 0, 120), (1920, 1080, (1920, 1440), 0, 180), (2560, 1440, (2560, 1920), 0, 240),
+              (2048, 1536, (2048, 1536), 0, 0), (3840, 2160, (3840, 2880), 0, 360), (4096, 3072, (4096, 3072), 0, 0)],
+    'depth': [(320, 288, (512, 512), 96, 90), (640, 576, (1024, 1024), 192, 180), (512, 512, (512, 512), 0, 0),
+              (1024, 1024, (1024, 1024), 0, 0)]}
+_OF_OPENMVG = {'disto_k1': 'radtan', 'disto_k3': 'radtan', 'disto_t2': 'radtan', 'fisheye': 'equidistant'}
+_OF_ALICEVISION = {'pinhole': 'none', 'none': 'none', 'fisheye4': 'equidistant',
+                   **dict.fromkeys(('radialk1', 'radialk3', 'radial1', 'radial3', 'brown'), 'radtan')}
 _VIKIT = {'pinhole': 'radtan', 'pinholeradialtangential': 'radtan', 'equidistantcamera': 'equidistant',
           'pinholeequidistant': 'equidistant', 'pinholenodistortion': 'none', 'atan': 'fov'}  # SVO's and FAST-LIVO's cam_model
 _OKVIS = {'radialtangential': 'radtan', 'radialtangential8': 'rational_polynomial'}
 
 
 def as_chain(values: Values) -> Values:
-    """Cameras cam0, cam1 ... with Kalibr's keys; `values` themselves where no tool is known that writes such."""
+    """Cameras cam0, cam1 ..., or by name, with Kalibr's keys; `values` themselves where no tool is known that writes such."""
     cameras: Cameras = {}
     with suppress(AttributeError, IndexError, KeyError, TypeError, ValueError):  # another tool's file
         values = _of_nerf(_of_frames(_flat(_of_parameters(values))))
         read = next((read for recognises, read in _TOOLS if recognises(values)), None)
         cameras = {} if read is None else dict(read(values))
-    return {f'cam{number}': camera for number, camera in cameras.items()} or _flat(_named_lists(values), 3)
+    named_cameras = {name if isinstance(name, str) else f'cam{name}': camera for name, camera in cameras.items()}
+    return named_cameras or _flat(_named_lists(values), 3)
 
 
 def _matlab(values: Values) -> dict[str, Any]:
@@ -148,7 +159,7 @@ def _maplab(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _basalt(values: Values) -> Cameras:
-    entry, cameras = values['value0'], {}
+    entry, cameras = values['value0'], Cameras()
     for number, (camera, size) in enumerate(zip(entry['intrinsics'], entry['resolution'], strict=True)):
         kind, lens, pose = camera['camera_type'], camera['intrinsics'], entry['T_imu_cam'][number]
         cameras[number] = {
@@ -210,7 +221,7 @@ def _gyroflow(values: Values) -> dict[str, Any]:
 def _airslam(values: Values) -> Cameras:
     """Cameras whose size and lens are named once for all; T is T_cam_imu where T_type is 1, else T_BS."""
     lens = {0: 'none', 1: 'radtan', 2: 'equidistant'}[values['distortion_type']]
-    cameras = {}
+    cameras: Cameras = {}
     for number in range(8):
         if camera := values.get(f'cam{number}'):
             d = camera['distortion_coeffs']
@@ -223,7 +234,7 @@ def _airslam(values: Values) -> Cameras:
 
 def _ov2slam(values: Values) -> Cameras:
     """Left and right camera; of a fisheye p1 and p2 are its third and fourth coefficient."""
-    cameras: dict[int, dict[str, Any]] = {}
+    cameras: Cameras = {}
     for number, side in enumerate(('left', 'right')):
         own = {key[len('Camera.'):-1]: value for key, value in values.items() if re.fullmatch(rf'Camera\.[a-z]+\d?{side[0]}', key)}
         if 'fx' in own:
@@ -274,6 +285,88 @@ def _mrcal(values: Values) -> dict[str, Any]:
             'distortion_coeffs': numbers[4:] or [0.0] * 4}
 
 
+def _a2d2(camera: dict[str, Any]) -> dict[str, Any]:
+    """Audi's cams_lidars.json: Lens is Fisheye or Telecam; CamMatrix is of rectified images. x of a view is forward, y left."""
+    k, view = np.array(camera['CamMatrix'], np.float64), camera['view']
+    x, y = (np.array(view[name], np.float64) for name in ('x-axis', 'y-axis'))
+    z = np.cross(x, y)
+    pose = np.eye(4)
+    pose[:3, :3] = np.array([each / np.linalg.norm(each) for each in (x, np.cross(z, x), z)]).T
+    pose[:3, 3] = view['origin']
+    lens = {'Fisheye': 'equidistant', 'Telecam': 'radtan'}.get(camera['Lens'], camera['Lens'])
+    return {'resolution': camera['Resolution'], 'camera_matrix': camera['CamMatrixOriginal'], 'distortion_model': lens,
+            'dist_coeffs': camera['Distortion'], 'projection_matrix': np.column_stack([k, np.zeros(3)]).tolist(),
+            'T_imu_cam': (pose @ other_lenses.FLU).tolist()}
+
+
+def _argoverse(camera: dict[str, Any]) -> dict[str, Any]:
+    """Argoverse 1's: the images have no distortion, its coefficients are those of before (argoverse-api, issue 81)."""
+    own, (w, *xyz) = camera['value'], camera['value']['vehicle_SE3_camera_']['rotation']['coefficients']
+    (fx, fy), (cx, cy) = ([own[f'focal_{name}_{axis}_px_'] for axis in 'xy'] for name in ('length', 'center'))
+    return {'camera_matrix': [[fx, own['skew_'], cx], [0, fy, cy], [0, 0, 1]], 'distortion_model': 'none',
+            'remark': 'whose coefficients are left out: images of Argoverse are undistorted',
+            'T_imu_cam': poses_from([own['vehicle_SE3_camera_']['translation']], [[*xyz, w]])[0].tolist()}
+
+
+def _kinect(values: Values) -> dict[str, Any]:
+    """Azure Kinect's calibration, relative to the whole sensor: for the size of each mode the part of that which is read."""
+    cameras = {}
+    for camera in values['CalibrationInformation']['Cameras']:
+        name = {'CALIBRATION_CameraLocationD0': 'depth', 'CALIBRATION_CameraLocationPV0': 'color'}[camera['Location']]
+        cx, cy, fx, fy, k1, k2, k3, k4, k5, k6, codx, cody, p2, p1 = camera['Intrinsics']['ModelParameters'][:14]
+        model = str(camera['Intrinsics']['ModelType']).removeprefix('CALIBRATION_LensDistortionModel')
+        cameras[name] = BySize([{
+            'resolution': [width, height], 'distortion_model': 'radtan' if model == 'BrownConrady' else model,
+            'camera_matrix': [fx * w, 0, cx * w - left - 0.5, 0, fy * h, cy * h - top - 0.5, 0, 0, 1],
+            'dist_coeffs': [k1, k2, p1, p2, k3, k4, k5, k6], 'radial_centre': [codx, cody]}
+            for width, height, (w, h), left, top in _KINECT[name]])
+    return cameras
+
+
+def _openmvg(intrinsic: dict[str, Any]) -> dict[str, Any]:
+    """An intrinsic of sfm_data.json, whose lens only the key of its coefficients names: k1, k2, k3, p1, p2 or a fisheye's."""
+    data = intrinsic['value']['ptr_wrapper']['data']
+    camera, name = data.get('value0', data), next((name for name in _OF_OPENMVG if name in data), '')
+    return _with_lens(_OF_OPENMVG.get(name, 'none'), data.get(name, []), [camera['width'], camera['height']], [
+        camera['focal_length'], camera['focal_length'], *camera['principal_point']])
+
+
+def _alicevision(intrinsic: dict[str, Any]) -> dict[str, Any]:
+    """An intrinsic of a .sfm: the focal length in the unit of the sensor's width, the middle from that of the image or whole."""
+    size, kind = [int(intrinsic[side]) for side in ('width', 'height')], str(intrinsic['type'])
+    kind = str(intrinsic.get('distortionType', 'none')) if kind == 'pinhole' and 'distortionType' in intrinsic else kind
+    if 'pxFocalLength' in intrinsic:
+        focal = np.broadcast_to(np.array(intrinsic['pxFocalLength'], np.float64), 2).tolist()
+    else:
+        focal = [size[0] * float(intrinsic['focalLength']) / float(intrinsic['sensorWidth'])] * 2
+    middle = [float(each) for each in intrinsic['principalPoint']]
+    middle = [each + side / 2 if abs(each) < side / 4 else each for each, side in zip(middle, size, strict=True)]
+    square = float(intrinsic.get('pixelRatio', 1)) == 1 or 'pxFocalLength' in intrinsic
+    return _with_lens(_OF_ALICEVISION.get(kind, kind) if square else f'a pixelRatio of {intrinsic["pixelRatio"]}', [
+        float(each) for each in intrinsic.get('distortionParams') or []], size, [*focal, *middle])
+
+
+def _with_lens(lens: str, d: list[float], size: list[int], k: list[float]) -> dict[str, Any]:
+    """k1, k2, k3 of a polynomial, perhaps with p1 and p2 behind them, or a fisheye's; `lens` of another kind is refused by name."""
+    is_read = lens in ('none', 'radtan', 'equidistant')
+    d = [*d, *[0.0] * (5 - len(d))] if lens == 'radtan' else d
+    return {'camera_model': 'pinhole' if is_read else lens, 'resolution': size, 'intrinsics': k, 'distortion_model': lens,
+            'distortion_coeffs': [*d[:2], *d[3:5], d[2]] if lens == 'radtan' else d}
+
+
+def _nuscenes(cameras: list[dict[str, Any]]) -> Cameras:
+    """calibrated_sensor.json, by tokens; its images have no distortion. Sensors without a matrix are no cameras."""
+    return {camera['token']: {
+        'camera_matrix': camera['camera_intrinsic'], 'distortion_model': 'none',
+        'T_imu_cam': poses_from([camera['translation']], [[*camera['rotation'][1:], camera['rotation'][0]]])[0].tolist()}
+        for camera in cameras if camera['camera_intrinsic']}
+
+
+def _record3d(values: Values) -> dict[str, Any]:
+    """Its metadata.json; each frame has focal lengths of its own too, by the focus, and those of K are of the first one."""
+    return {name: value for name, value in values.items() if name not in ('perFrameIntrinsicCoeffs', 'poses', 'initPose')}
+
+
 def _one(read: Callable[[Values], dict[str, Any]]) -> Callable[[Values], Cameras]:
     """Reads a file of one camera."""
     return lambda values: {0: read(values)}
@@ -285,7 +378,24 @@ def _all_have(is_camera: Callable[[dict[str, Any]], bool]) -> Callable[[Values],
 
 
 _TOOLS: tuple[tuple[Callable[[Values], Any], Callable[[Values], Any]], ...] = (
-    # What recognises the file of a tool, and what reads its cameras by number. The first that recognises a file reads it.
+    # What recognises the file of a tool, and what reads its cameras by number or name. The first that recognises a file reads it.
+    (lambda values: 'sensors' in (values.get('rig') or {}), other_lenses.of_nvidia),
+    ({'CameraCalibrations'}.issubset, other_lenses.of_aria),
+    ({'poly_parameters', 'affine_parameters'}.issubset, lambda values: {0: other_lenses.of_camodocal(values)}),
+    ({'Camera.nrpol', 'Camera.a0'}.issubset, lambda values: {0: other_lenses.of_multicol(values)}),
+    (lambda values: (values.get('intrinsic') or {}).get('model') == 'radial_poly',
+     lambda values: {0: other_lenses.of_woodscape(values)}),
+    (lambda values: 'MappingCoefficients' in (values.get('Intrinsics') or values),
+     lambda values: {0: other_lenses.of_matlab_fisheye(values.get('Intrinsics') or values)}),
+    ({'CalibrationInformation'}.issubset, _kinect),
+    ({'sfm_data_version', 'intrinsics'}.issubset, lambda values: enumerate(map(_openmvg, values['intrinsics']))),
+    ({'views', 'intrinsics', 'version'}.issubset, lambda values: enumerate(map(_alicevision, values['intrinsics']))),
+    ({'camera_data_'}.issubset, lambda values: {
+        camera['key'].removeprefix('image_raw_'): _argoverse(camera) for camera in values['camera_data_']}),
+    ({'calibrated_sensor'}.issubset, lambda values: _nuscenes(values['calibrated_sensor'])),
+    ({'cameras', 'lidars', 'vehicle'}.issubset, lambda values: {
+        name: _a2d2(camera) for name, camera in values['cameras'].items()}),
+    ({'K', 'perFrameIntrinsicCoeffs'}.issubset, _one(_record3d)),
     (lambda values: isinstance(values.get('cameras'), dict) and values['cameras'],
      lambda values: enumerate(map(_opensfm, values['cameras'].values()))),
     (lambda values: values.get('cameras') and 'focalLengthX' in values['cameras'][0],

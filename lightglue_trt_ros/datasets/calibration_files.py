@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from ..core.types import Float64
 from ..utils.errors import BagError, first_of, naming
 from ..utils.files import text_of
 from . import colmap
-from .calibration_exports import named
+from .calibration_exports import as_chain, named
 from .calibration_fields import Fields, check_finite
 from .calibration_forms import POSE_KEYS, DescribedCamera, check_baseline, described, has_matrix, of_size, sized
 from .calibration_texts import of_text
@@ -161,7 +162,7 @@ def _chosen(path: Path, size: Callable[[], tuple[int, int]] | None = None) -> _C
 
 def _choices(file: Path, size: Callable[[], tuple[int, int]] | None) -> dict[str, _Choice]:
     """The cameras of a file by name, for images of this `size`. Raises BagError."""
-    said = _mapping(file)
+    said = as_chain(_mapping(file))
     try:
         whole = of_size(said, size)
         values, added = (whole, False) if size is None else sized(whole, size)
@@ -199,6 +200,8 @@ def _mapping(path: Path) -> dict[str, Any]:
             raise BagError(f'{path} is no text: export it as text, that of MATLAB by {_MATLAB}; {_READ}') from None
     if isinstance(values, list) and len(values) == 1 and isinstance(values[0], dict) and 'cameras' in values[0]:
         values = values[0]  # OpenSfM's reconstruction.json
+    if isinstance(values, list) and values and all(isinstance(each, dict) and 'camera_intrinsic' in each for each in values):
+        values = {'calibrated_sensor': values}  # nuScenes'
     if isinstance(values, list) and any(isinstance(each, dict) and has_matrix(Fields(each)) for each in values):
         values = named(values)
     if not isinstance(values, dict):
@@ -231,6 +234,8 @@ def _of_xml(path: Path, text: str) -> Any:
 
 def _of_yaml(path: Path, text: str) -> Any:
     """Also of JSON: tabs stand in that and before comments, and PyYAML refuses them."""
+    with suppress(ValueError):  # of JSON, which may be large; that of ROS has tabs and commas that only YAML allows
+        return json.loads(text)
     import yaml
     read = yaml.safe_load_all(_NO_SPACE.sub(r'\1: ', _OPENCV.sub('', text.expandtabs())))
     documents = [each for each in read if each is not None]  # `ros2 topic echo` ends each message with ---

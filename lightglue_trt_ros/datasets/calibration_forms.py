@@ -19,14 +19,16 @@ from .calibration_exports import as_chain
 from .calibration_fields import SIZES, Fields, is_zero, rigid
 from .calibration_lens import MODEL_KEYS, OTHERS, camera_model, lens_of
 from .calibration_texts import BySize
-from .fitted_lenses import PARAMETERS, fitted
+from .fitted_lenses import LISTED, PARAMETERS, fitted
 
 MATRICES = ('camera_matrix', 'k', 'cameramat', 'cameramatrix', 'intrinsic_matrix', 'intrinsicmatrix', 'mtx', 'm',
             'camera_intrinsic', 'cam_k')
+PROJECTIONS = ('projection_matrix', 'p')
 MATRICES_OR_LISTS = ('intrinsics', 'intrinsic')  # also matrices
 FOCALS = (('fx', 'fy', 'cx', 'cy'), ('fl_x', 'fl_y', 'cx', 'cy'), ('fx', 'fy', 'ppx', 'ppy'))
 OFF_MIDDLE = 0.1  # of the size; a principal point is nearer, and one of images that were resized by 1.25 or more is farther
 ONE_OFF_MIDDLE = 0.12  # where the other axis is near: a resized image has both off, and DAVIS240C's lens sits 0.115 too low
+LEAST_TURN_DEG = 0.01  # that is told
 POSE_KEYS = ("T_BS (EuRoC), T_cam_imu or T_imu_cam (Kalibr, OpenVINS), body_T_cam0, body_T_cam1 or extrinsicRotation and "
              'extrinsicTranslation (VINS), Tbc or IMU.T_b_c1 (ORB-SLAM)')
 
@@ -168,7 +170,7 @@ def check_baseline(metres: float, name: str) -> float:
 
 
 def _camera(size: tuple[int, int], k: list[float], model: str, d: list[float], parameters: Sequence[float] = ()) -> Intrinsics:
-    if model in PARAMETERS:
+    if model in PARAMETERS or model in LISTED:
         return _fitted(size, k, model, d, parameters)
     if model == 'none' and any(d):
         raise ValueError(f'its images have no distortion by the model, and D = {d}: one of both is wrong')
@@ -185,20 +187,24 @@ def _camera(size: tuple[int, int], k: list[float], model: str, d: list[float], p
 
 
 def _fitted(size: tuple[int, int], k: list[float], model: str, d: list[float], parameters: Sequence[float]) -> Intrinsics:
-    """A camera with the `parameters` of PARAMETERS, of whose models FOV has its own as a coefficient, and omni alone has others."""
+    """A camera with the `parameters` of its model: that of FOV may be a coefficient, and omni alone has coefficients too."""
     if model == 'fov' and not parameters:
         d, parameters = [0.0, *d[1:]], d[:1]
-    if len(parameters) != len(PARAMETERS[model]):
+    if model in PARAMETERS and len(parameters) != len(PARAMETERS[model]):
         raise ValueError(f'the lens is {model}, whose {", ".join(PARAMETERS[model])} are not read here: undistort the images')
     if any(d) and not (model == 'omni' and len(d) <= 5):
         raise ValueError(f'{model} with D = {d} is not read: undistort the images, or calibrate anew without D')
     lens = fitted(model, parameters, np.reshape(k, (3, 3)), d, size)
-    return Intrinsics(*size, lens.k, 'equidistant', np.array(lens.d),
-                      source=f'its {model} as the equidistant lens within {max(lens.off_px, 0.01):.2f} px of it')
+    turned = f', whose axes are rotated by {lens.turn_deg:.2f} degrees' if abs(lens.turn_deg) >= LEAST_TURN_DEG else ''
+    found, off_px = lens.model.removesuffix('_polynomial'), max(lens.off_px, 0.01)
+    return Intrinsics(*size, lens.k, lens.model, np.array(lens.d),
+                      source=f'its {model} as the {found} lens within {off_px:.2f} px of it{turned}')
 
 
 def _parameters(fields: Fields, model: str) -> list[float]:
-    """Those of PARAMETERS, before the focal lengths in the list of intrinsics or by their names; none of other models."""
+    """Those of PARAMETERS, before the focal lengths in the list of intrinsics or by their names, or the list of a LISTED model."""
+    if model in LISTED:
+        return fields.numbers('lens_parameters', *([LISTED[model]] if LISTED[model] else []))
     names = PARAMETERS.get(model, ())
     if names and fields.is_plain_list('intrinsics') and fields.count('intrinsics') == 4 + len(names):
         return fields.numbers('intrinsics')[:-4]
@@ -214,7 +220,8 @@ def _pinhole(fx: float, fy: float, cx: float, cy: float) -> list[float]:
 
 def _has_camera(values: Mapping[str, Any]) -> bool:
     fields = Fields(values)
-    return any(names[0] in fields for names in SIZES) and any(name in fields for name in (*MATRICES, 'intrinsics', 'fx', 'fl_x'))
+    is_whole = any(names[0] in fields for names in SIZES) or 'T_imu_cam' in fields  # its size may be that of the images
+    return is_whole and any(name in fields for name in (*MATRICES, 'intrinsics', 'fx', 'fl_x'))
 
 
 def _size(fields: Fields, usual: tuple[str, ...]) -> tuple[int, int]:
@@ -227,39 +234,61 @@ def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
     """A mapping with size, K and coefficients, by whichever names. Of rectified images its projection matrix counts."""
     fields = Fields(values)
     model = camera_model(fields, 'model', 'camera_model', 'model_type')
-    matrix, listed, parameters = _matrix_of(fields), fields.first('intrinsics'), _parameters(fields, model)
-    if matrix is not None:
-        size, k = _size(fields, SIZES[1]), _k_of(fields, matrix)  # four numbers are DSEC's
-        if not any(k[2:6:3]) and all(k[6:8]):  # column by column, as Open3D, Record3D and MATLAB have it
-            k = [k[row + 3 * column] for row in range(3) for column in range(3)]
-        if 'fx' in fields and fields.number('fx') != k[0]:
-            raise ValueError(f'{fields.whole(matrix)} has the focal length {k[0]:g}, and fx is {fields.number("fx"):g}: remove one')
-    elif listed is not None:
-        size, k = _size(fields, SIZES[4]), _pinhole(*fields.numbers(listed, *{4, 4 + len(parameters)})[-4:])
-    else:
-        size = _size(fields, SIZES[0])
-        k = _pinhole(*map(fields.number, _focals_of(fields)))
-    projection = fields.first('projection_matrix', 'p') if matrix is not None and rectified else None
-    p = np.zeros((3, 4)) if projection is None else np.reshape(fields.numbers(projection, 12), (3, 4))
-    if projection is not None and is_camera(p[:, :3]):
-        return Intrinsics(*size, p[:, :3], 'plumb_bob', np.zeros(5), shift_m=-float(p[0, 3] / p[0, 0]) if p[0, 0] > 0 else 0.0,
-                          source=f'its {fields.whole(projection)}')
+    parameters = _parameters(fields, model)
+    size, k = _size_and_k(fields, 0 if model in LISTED else len(parameters))
+    is_matrix = _matrix_of(fields) is not None
+    projected = _projected(fields, size) if rectified and is_matrix else None
+    if projected is not None:
+        return projected
     wide = np.hypot(size[0] / k[0], size[1] / k[4]) / 2 if k[0] and k[4] and not parameters else 0.0
-    lens = lens_of(fields, '' if parameters else model, wide)
-    if rectified and matrix is not None and any(lens[1]):
-        missing = 'it has no projection_matrix' if projection is None else \
-            f'its {fields.whole(projection)} is {p.tolist()}, which is not calibrated'
-        raise ValueError(f'{missing}, and the images are rectified by the name of their topic: '
-                         f'{fields.whole(matrix)} and D = {lens[1]} are of the raw images. Give the calibration of the rectified '
-                         'ones')
-    if matrix is None and listed is not None and not model and any(lens[1]) and fields.first(*MODEL_KEYS) is None:
-        raise ValueError(f'it has no distortion_model, and D = {lens[1]} are of radtan or of equidistant: name the model')
-    if any(lens[1]) and fields.get('distorted', True) is False:  # of MonoGS and its kin
-        raise ValueError(f'distorted: False, and D = {lens[1]} are of the raw images: remove them if the images are undistorted')
+    lens, d = lens_of(fields, '' if parameters else model, wide)
+    if any(d):
+        _check_coefficients(fields, d, is_named=bool(model), is_of_rectified=rectified and is_matrix)
     fields.check_all_read()
-    if parameters and lens[0] not in ('none', *POLYNOMIAL):
-        raise ValueError(f'{model} with {lens[0]} is not read: undistort the images, or calibrate anew with {model} and radtan')
-    return _camera(size, k, model, lens[1], parameters) if parameters else _camera(size, k, *lens)
+    if parameters and lens not in ('none', *POLYNOMIAL):
+        raise ValueError(f'{model} with {lens} is not read: undistort the images, or calibrate anew with {model} and radtan')
+    camera = _camera(size, k, model if parameters else lens, d, parameters)
+    return replace(camera, source=', '.join(filter(None, (camera.source, fields.text('remark')))))
+
+
+def _size_and_k(fields: Fields, parameters: int) -> tuple[tuple[int, int], list[float]]:
+    """Width and height, and the 9 numbers of K; of a list of intrinsics behind so many `parameters`."""
+    matrix, listed = _matrix_of(fields), fields.first('intrinsics')
+    if matrix is None and listed is None:
+        return _size(fields, SIZES[0]), _pinhole(*map(fields.number, _focals_of(fields)))
+    if matrix is None:
+        return _size(fields, SIZES[4]), _pinhole(*fields.numbers('intrinsics', *{4, 4 + parameters})[-4:])
+    size, k = _size(fields, SIZES[1]), _k_of(fields, matrix)  # four numbers are DSEC's
+    if not any(k[2:6:3]) and all(k[6:8]):  # column by column, as Open3D, Record3D and MATLAB have it
+        k = [k[row + 3 * column] for row in range(3) for column in range(3)]
+    if 'fx' in fields and fields.number('fx') != k[0]:
+        raise ValueError(f'{fields.whole(matrix)} has the focal length {k[0]:g}, and fx is {fields.number("fx"):g}: remove one')
+    return size, k
+
+
+def _projected(fields: Fields, size: tuple[int, int]) -> Intrinsics | None:
+    """The camera of rectified images by the projection matrix; None without one that is calibrated."""
+    name = fields.first(*PROJECTIONS)
+    p = np.zeros((3, 4)) if name is None else np.reshape(fields.numbers(name, 12), (3, 4))
+    if name is None or not is_camera(p[:, :3]):
+        return None
+    return Intrinsics(*size, p[:, :3], 'plumb_bob', np.zeros(5), shift_m=-float(p[0, 3] / p[0, 0]) if p[0, 0] > 0 else 0.0,
+                      source=f'its {fields.whole(name)}')
+
+
+def _check_coefficients(fields: Fields, d: list[float], is_named: bool, is_of_rectified: bool) -> None:
+    """Raise ValueError for coefficients that are of raw images where others count, or of a lens that nobody names."""
+    if is_of_rectified:
+        matrix, name = _matrix_of(fields) or '', fields.first(*PROJECTIONS)
+        missing = 'it has no projection_matrix' if name is None else \
+            f'its {fields.whole(name)} is {np.reshape(fields.numbers(name), (3, 4)).tolist()}, which is not calibrated'
+        raise ValueError(f'{missing}, and the images are rectified by the name of their topic: '
+                         f'{fields.whole(matrix)} and D = {d} are of the raw images. Give the calibration of the rectified ones')
+    is_list = _matrix_of(fields) is None and 'intrinsics' in fields
+    if is_list and not is_named and fields.first(*MODEL_KEYS) is None:
+        raise ValueError(f'it has no distortion_model, and D = {d} are of radtan or of equidistant: name the model')
+    if fields.get('distorted', True) is False:  # of MonoGS and its kin
+        raise ValueError(f'distorted: False, and D = {d} are of the raw images: remove them if the images are undistorted')
 
 
 def _chain(cameras: Mapping[str, Any]) -> dict[str, DescribedCamera]:

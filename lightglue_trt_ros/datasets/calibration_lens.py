@@ -8,7 +8,7 @@ import numpy as np
 
 from ..core.cameras import FISHEYE
 from .calibration_fields import OTHER_LENSES, Fields
-from .fitted_lenses import PARAMETERS
+from .fitted_lenses import LISTED, PARAMETERS
 
 OTHERS = ('inverse_brown_conrady', 'modified_brown_conrady')  # RealSense's own lenses: their coefficients mostly are zero
 MODELS = {  # names of a camera's model in files, small letters, and the lens that they stand for; '' where another key names it
@@ -17,7 +17,7 @@ MODELS = {  # names of a camera's model in files, small letters, and the lens th
     'kannala_brandt4': 'equidistant', 'equidistant': 'equidistant', 'plumb_bob': 'plumb_bob', 'radtan': 'radtan',
     'radial_tangential': 'radtan', 'kb4': 'equidistant', 'simple_pinhole': '', 'simple_radial': 'plumb_bob', 'radial': 'plumb_bob',
     'rational_polynomial': 'rational_polynomial', 'double_sphere': 'ds', 'mei': 'omni', 'atan': 'fov',
-    **{name: name for name in (*OTHERS, *PARAMETERS)}}
+    **{name: name for name in (*OTHERS, *PARAMETERS, *LISTED)}}
 LENS_KEYS = ('calibration_model', 'projection_model', 'projection_type', 'lens_model', 'lens_type', 'camera_type', 'cam_type',
              'type')  # may name a lens of MODELS; other words, as of products, do not count
 FISHEYE_KEYS = ('fisheye_model', 'is_fisheye', 'use_fisheye', 'fisheye')  # are true for equidistant

@@ -15,7 +15,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from . import colmap
+from . import colmap, other_lenses
 
 _NUMBER = r'[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?'
 _ZED_SIZES = {'4K': (3840, 2160), 'QHDPLUS': (3200, 1800), '2K': (2208, 1242), 'FHD1200': (1920, 1200), 'FHD': (1920, 1080),
@@ -45,6 +45,10 @@ def of_text(text: str) -> dict[str, Any]:
         return dict(_of_zed(text))
     if re.search(r'^\s*Intrinsic of "', text, re.MULTILINE):
         return dict(_of_realsense(text))
+    if 'ocam_model' in text or '#polynomial coefficients' in text:
+        return other_lenses.of_ocamcalib(text)
+    if scan := re.findall(r'^(?:m_)?(\w+) = (.*)$', text, re.MULTILINE):
+        return _of_scannet(dict(scan))
     if re.search(r'^\[image\]', text, re.MULTILINE):
         return _of_ost(text)
     if matrices := dict(_PROJECTION.findall(text)):
@@ -124,6 +128,19 @@ def _of_ost(text: str) -> dict[str, Any]:
         found = {_OST_KEYS[key]: [float(each) for each in values.split()] for key, values in _OST.findall(block)}
         cameras[name] = {key: values[0] if key.startswith('image') else values for key, values in found.items()}
     return cameras if len(cameras) > 1 else next(iter(cameras.values()))
+
+
+def _of_scannet(values: Mapping[str, str]) -> dict[str, Any]:
+    """The cameras color and depth of ScanNet's scene0000_00.txt, and of the _info.txt of its sensor; empty for other texts."""
+    cameras: dict[str, Any] = {}
+    for name in ('color', 'depth'):
+        matrix = values.get(f'calibration{name.capitalize()}Intrinsic', '').split()
+        size = [values.get(f'{name}{side}') for side in ('Width', 'Height')]
+        if len(matrix) == 16 and None not in size:
+            cameras[name] = {'resolution': size, 'camera_matrix': matrix}
+        elif f'fx_{name}' in values and None not in size:
+            cameras[name] = {'resolution': size, 'intrinsics': [values.get(f'{each}_{name}') for each in ('fx', 'fy', 'mx', 'my')]}
+    return cameras
 
 
 def _named_numbers(text: str) -> dict[str, list[float]]:

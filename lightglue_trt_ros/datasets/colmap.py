@@ -12,16 +12,18 @@ import numpy as np
 
 from ..core.types import Float64
 from ..utils.errors import naming
+from .fitted_lenses import LISTED
 from .poses import poses_from
 
 _CAMERA = re.compile(r'\s*(\d+)\s+([A-Z_]+)\s+(\d+)\s+(\d+)((?:\s+[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?){3,})\s*')
 _MODELS = {  # what the lens is called, and how many focal lengths and coefficients there are, in OpenCV's order
     'SIMPLE_PINHOLE': ('none', 1, 0), 'PINHOLE': ('none', 2, 0), 'SIMPLE_RADIAL': ('radtan', 1, 1), 'RADIAL': ('radtan', 1, 2),
     'OPENCV': ('radtan', 2, 4), 'FULL_OPENCV': ('rational_polynomial', 2, 8), 'OPENCV_FISHEYE': ('equidistant', 2, 4),
-    'FOV': ('fov', 2, 1), 'SIMPLE_RADIAL_FISHEYE': ('equidistant', 1, 1), 'RADIAL_FISHEYE': ('equidistant', 1, 2)}
+    'FOV': ('fov', 2, 1), 'THIN_PRISM_FISHEYE': ('thin_prism_fisheye', 2, 8), 'RAD_TAN_THIN_PRISM_FISHEYE': ('fisheye624', 2, 12),
+    'SIMPLE_RADIAL_FISHEYE': ('equidistant', 1, 1), 'RADIAL_FISHEYE': ('equidistant', 1, 2)}
 _NUMBERS = (('SIMPLE_PINHOLE', 3), ('PINHOLE', 4), ('SIMPLE_RADIAL', 4), ('RADIAL', 5), ('OPENCV', 8), ('OPENCV_FISHEYE', 8),
-            ('FULL_OPENCV', 12), ('FOV', 5), ('SIMPLE_RADIAL_FISHEYE', 4), ('RADIAL_FISHEYE', 5),
-            ('THIN_PRISM_FISHEYE', 12))  # in cameras.bin, by their numbers, with the count of their parameters
+            ('FULL_OPENCV', 12), ('FOV', 5), ('SIMPLE_RADIAL_FISHEYE', 4), ('RADIAL_FISHEYE', 5), ('THIN_PRISM_FISHEYE', 12),
+            ('RAD_TAN_THIN_PRISM_FISHEYE', 16))  # in cameras.bin, by their numbers, with the count of their parameters
 _IMAGE = re.compile(r'\s*\d+((?:\s+[-+.\deE]+){7})\s+\d+\s+(\S.*)')  # id, qw qx qy qz tx ty tz, camera, name
 
 
@@ -40,9 +42,9 @@ def cameras_of(text: str) -> dict[str, Any]:
             return {}
         cx, cy = (value - 0.5 for value in numbers[focals:focals + 2])
         d = numbers[focals + 2:]
-        cameras[f'cam{number}'] = {
-            'camera_model': 'pinhole' if lens else model, 'resolution': [int(width), int(height)],
-            'intrinsics': [numbers[0], numbers[focals - 1], cx, cy], 'distortion_model': lens,
+        camera = {'resolution': [int(width), int(height)], 'intrinsics': [numbers[0], numbers[focals - 1], cx, cy]}
+        cameras[f'cam{number}'] = {**camera, 'camera_model': lens, 'lens_parameters': d} if lens in LISTED else {
+            **camera, 'camera_model': 'pinhole' if lens else model, 'distortion_model': lens,
             'distortion_coeffs': d + [0.0] * (4 - len(d)) if d else []}
     return cameras
 

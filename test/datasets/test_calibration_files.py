@@ -415,7 +415,7 @@ REFUSED = {
     'five intrinsics': (KALIBR.replace('[450.0,', '[0.9, 450.0,'), 'intrinsics has 5 values, not 4'),
     'seven values': (ROS.replace('0, 0, 1]', '0]'), 'camera_matrix has 7 values, not 9'),
     'no mapping': (VINS.replace('projection_parameters:\n', 'projection_parameters: 3\nother:\n'), 'projection_parameters: 3'),
-    'COLMAP, other model': (COLMAP.format('THIN_PRISM_FISHEYE', '450 451 320 240 0.9'), 'cam1: camera_model: THIN.*, and only'),
+    'COLMAP, other model': (COLMAP.format('SIMPLE_DIVISION', '450 320 240 0.9'), 'cam1: camera_model: SIMPLE_D.*, and only'),
     'COLMAP, too few': (COLMAP.format('OPENCV', '450 451 320 240'), "begins with '1 OPENCV 640 480.*forms that are"),
     'Open3D, an empty K': (json.dumps({'width': 640, 'height': 480, 'intrinsic_matrix': [0] * 9}), 'not calibrated'),
     'ICL-NUIM': (OWN.replace('fy: ', 'fy: -'), r'fx is 450 and fy -451: give both positive.* mirror the ground truth, x y z'),
@@ -503,6 +503,108 @@ def test_intrinsics_of_frames_are_the_cameras_of_transforms_json(write) -> None:
     with pytest.raises(BagError, match=r'describes the cameras cam0, cam1: choose one, as .*:cam0'):
         load_intrinsics(file)
     assert load_intrinsics(Path(f'{file}:cam1')).k[0, 0] == 500
+
+
+A2D2 = {'cameras': {'front_center': {
+    'CamMatrix': [[400.0, 0, 310], [0, 400.0, 230], [0, 0, 1]], 'CamMatrixOriginal': K, 'Distortion': [RADTAN], 'Lens': 'Telecam',
+    'Resolution': [640, 480], 'view': {'origin': [1.7, 0, 0.9], 'x-axis': [2.0, 0, 0], 'y-axis': [0, 2.0, 0]}}},
+    'lidars': {}, 'vehicle': {'view': {}}}
+A2D2['cameras']['rear'] = {**A2D2['cameras']['front_center'], 'Lens': 'Fisheye', 'Distortion': [KB]}
+
+
+def test_cameras_of_a2d2_are_raw_or_rectified(write) -> None:
+    path = write(json.dumps(A2D2))
+    raw, rear = (load_intrinsics(Path(f'{path}:{name}')) for name in ('front_center', 'rear'))
+    assert (raw.k.tolist(), raw.d.tolist(), raw.distortion_model, rear.d.tolist()) == (K, RADTAN, 'plumb_bob', KB)
+    assert rear.distortion_model == 'equidistant'
+    rectified = load_intrinsics(Path(f'{path}:front_center'), rectified=True)
+    assert (rectified.k.tolist(), rectified.d.any()) == (A2D2['cameras']['front_center']['CamMatrix'], False)
+    pose = load_camera_in_body(Path(f'{path}:rear'))  # x of the view is forward, y is left
+    assert pose[:3].tolist() == [[0, 0, 1, 1.7], [-1, 0, 0, 0], [0, -1, 0, 0.9]]
+
+
+def test_coefficients_of_argoverse_do_not_count(write) -> None:
+    own = {'focal_length_x_px_': 450.0, 'focal_length_y_px_': 451.0, 'focal_center_x_px_': 319.5, 'focal_center_y_px_': 239.5,
+           'skew_': 0.0, 'distortion_coefficients_': [-0.17, 0.12, -0.03],
+           'vehicle_SE3_camera_': {'rotation': {'coefficients': [0.5, -0.5, 0.5, -0.5]}, 'translation': [1.6, 0.0, 1.4]}}
+    cameras = [{'key': f'image_raw_ring_{name}', 'value': own} for name in ('front_center', 'rear_left')]
+    path = Path(f'{write(json.dumps({"camera_data_": cameras}))}:ring_rear_left')
+    camera = load_intrinsics(path, size=lambda: (640, 480))
+    assert (camera.k.tolist(), camera.d.tolist()) == (K, [])
+    assert 'whose coefficients are left out: images of Argoverse are undistorted' in camera.source
+    np.testing.assert_allclose(load_camera_in_body(path)[:3], [[0, 0, 1, 1.6], [-1, 0, 0, 0], [0, -1, 0, 1.4]], atol=1e-12)
+
+
+def test_cameras_of_nuscenes_have_a_matrix_and_their_tokens(write) -> None:
+    sensors = [{'token': 'a', 'translation': [1.7, 0, 1.5], 'rotation': [0.5, -0.5, 0.5, -0.5], 'camera_intrinsic': K},
+               {'token': 'lidar', 'translation': [0.9, 0, 1.8], 'rotation': [1, 0, 0, 0], 'camera_intrinsic': []}]
+    path = write(json.dumps(sensors))
+    assert load_intrinsics(path, size=lambda: (640, 480)).k.tolist() == K
+    np.testing.assert_allclose(find_camera_in_body(path)[:3], [[0, 0, 1, 1.7], [-1, 0, 0, 0], [0, -1, 0, 1.5]], atol=1e-12)
+
+
+@pytest.mark.parametrize(('size', 'k'), [
+    ((1280, 720), [640.0, 672.0, 639.5, 359.5]), ((2048, 1536), [1024.0, 1075.2, 1023.5, 767.5]),  # 120 rows are cut off above
+    ((640, 576), [512.0, 614.4, 319.5, 331.5])])  # 180 rows and 192 columns of the depth camera
+def test_azure_kinect_has_a_camera_for_each_size(write, size: tuple[int, int], k: list[float]) -> None:
+    def camera(location: str, cy: float, fy: float, codx: float = 0.0) -> dict[str, object]:
+        numbers = [0.5, cy, 0.5, fy, 0.3, -2.5, 1.4, 0.2, -2.3, 1.3, codx, 0, -2e-4, 1e-4]  # cx cy fx fy k1-k6 codx cody p2 p1
+        return {'Location': f'CALIBRATION_CameraLocation{location}', 'Intrinsics': {
+            'ModelParameters': numbers, 'ModelType': 'CALIBRATION_LensDistortionModelBrownConrady'}}
+
+    path = write(json.dumps({'CalibrationInformation': {'Cameras': [camera('D0', 0.5, 0.6), camera('PV0', 0.5, 0.7)]}}))
+    found = load_intrinsics(path, size=lambda: size)
+    np.testing.assert_allclose(found.k[[0, 1, 0, 1], [0, 1, 2, 2]], k)
+    assert found.d.tolist() == [0.3, -2.5, 1e-4, -2e-4, 1.4, 0.2, -2.3, 1.3]
+    with pytest.raises(BagError, match=r'it is for images of 320x288, .*4096x3072, and these have 800x600'):
+        load_intrinsics(path, size=lambda: (800, 600))
+    path = write(json.dumps({'CalibrationInformation': {'Cameras': [camera('D0', 0.5, 0.6, 0.1), camera('PV0', 0.5, 0.7, 0.1)]}}))
+    with pytest.raises(BagError, match=r'radial_centre: .* is not read here'):
+        load_intrinsics(path, size=lambda: size)
+
+
+@pytest.mark.parametrize(('lens', 'model', 'd'), [
+    ({}, 'plumb_bob', []), ({'disto_k1': [-0.1]}, 'plumb_bob', [-0.1, 0, 0, 0, 0]),
+    ({'disto_k3': [-0.1, 0.2, -0.3]}, 'plumb_bob', [-0.1, 0.2, 0, 0, -0.3]),
+    ({'disto_t2': [-0.1, 0.2, -0.3, 0.004, 0.005]}, 'plumb_bob', [-0.1, 0.2, 0.004, 0.005, -0.3]),
+    ({'fisheye': KB}, 'equidistant', KB)])
+def test_intrinsics_of_openmvg_are_named_by_their_coefficients(write, lens, model: str, d: list[float]) -> None:
+    data = {'width': 640, 'height': 480, 'focal_length': 450.0, 'principal_point': [319.5, 239.5], **lens}
+    intrinsic = {'key': 0, 'value': {'polymorphic_id': 2147483649, 'ptr_wrapper': {'id': 2147483651, 'data': data}}}
+    file = {'sfm_data_version': '0.3', 'views': [], 'intrinsics': [intrinsic], 'extrinsics': []}
+    camera = load_intrinsics(write(json.dumps(file)))
+    assert (camera.distortion_model, camera.d.tolist()) == (model, d)
+    assert camera.k.tolist() == [[450.0, 0, 319.5], [0, 450.0, 239.5], [0, 0, 1]]
+
+
+def alicevision(**changed: object) -> str:
+    intrinsic = {'width': '640', 'height': '480', 'sensorWidth': '36', 'type': 'pinhole', 'focalLength': '25.3125',
+                 'pixelRatio': '1', 'principalPoint': ['-0.5', '-0.5'], 'distortionType': 'radialk3',
+                 'distortionParams': ['-0.1', '0.2', '-0.3'], **changed}
+    return json.dumps({'version': ['1', '2', '8'], 'views': [], 'intrinsics': [intrinsic], 'poses': []})
+
+
+@pytest.mark.parametrize('changed', [
+    {}, {'principalPoint': ['319.5', '239.5']}, {'type': 'radial3', 'distortionType': None}, {'pxFocalLength': '450'}])
+def test_intrinsics_of_alicevision_are_in_the_unit_of_the_sensor(write, changed: dict[str, object]) -> None:
+    text = alicevision(**changed)
+    camera = load_intrinsics(write(text.replace(', "distortionType": null', '')))
+    assert camera.k.tolist() == [[450.0, 0, 319.5], [0, 450.0, 239.5], [0, 0, 1]]
+    assert camera.d.tolist() == [-0.1, 0.2, 0, 0, -0.3]
+
+
+@pytest.mark.parametrize(('changed', 'message'), [
+    ({'distortionType': '3deanamorphic4'}, 'camera_model: 3deanamorphic4'),
+    ({'pixelRatio': '1.1'}, r'camera_model: a pixelRatio of 1\.1')])
+def test_lenses_of_alicevision_that_are_not_read_are_named(write, changed: dict[str, object], message: str) -> None:
+    with pytest.raises(BagError, match=message):
+        load_intrinsics(write(alicevision(**changed)))
+
+
+def test_focal_lengths_of_frames_do_not_stop_record3d(write) -> None:
+    text = json.dumps({'w': 640, 'h': 480, 'K': np.transpose(K).ravel().tolist(), 'perFrameIntrinsicCoeffs': [[450, 451, 319, 239]],
+                       'poses': [[0, 0, 0, 1, 0, 0, 0]], 'initPose': [0, 0, 0, 1, 0, 0, 0]})
+    assert load_intrinsics(write(text)).k.tolist() == K
 
 
 def test_of_many_cameras_a_message_names_the_first(write) -> None:

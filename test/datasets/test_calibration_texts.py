@@ -341,6 +341,19 @@ def test_one_line_has_focal_lengths_middle_and_coefficients(write, text: str, d:
     assert camera.d[:len(d)].tolist() == d
 
 
+@pytest.mark.parametrize('text', [
+    'axisAlignment = 1.0 0.0\ncolorHeight = 480\ncolorWidth = 640\ndepthHeight = 48\ndepthWidth = 64\nfx_color = 450.0\n'
+    'fy_color = 451.0\nmx_color = 319.5\nmy_color = 239.5\nfx_depth = 45.0\nfy_depth = 45.0\nmx_depth = 32.0\nmy_depth = 24.0\n',
+    'm_versionNumber = 4\nm_colorWidth = 640\nm_colorHeight = 480\nm_depthWidth = 64\nm_depthHeight = 48\n'
+    'm_calibrationColorIntrinsic = 450 0 319.5 0 0 451 239.5 0 0 0 1 0 0 0 0 1\n'
+    'm_calibrationDepthIntrinsic = 45 0 32 0 0 45 24 0 0 0 1 0 0 0 0 1\n'])
+def test_scannets_texts_have_the_cameras_color_and_depth(write, text: str) -> None:
+    path = write(text, 'scene0000_00.txt')
+    color, depth = (load_intrinsics(Path(f'{path}:{name}')) for name in ('color', 'depth'))
+    assert (color.size, color.k.tolist()) == ((480, 640), [[450.0, 0, 319.5], [0, 451.0, 239.5], [0, 0, 1]])
+    assert (depth.size, depth.k.tolist()) == ((48, 64), [[45.0, 0, 32.0], [0, 45.0, 24.0], [0, 0, 1]])
+
+
 def test_text_of_another_tool_is_left_to_yaml(write) -> None:
     text = '# Intrinsic of a camera\nwidth: 640\nheight: 480\nfx: 450\nfy: 451\ncx: 319.5\ncy: 239.5\n'
     assert load_intrinsics(write(text)).width == 640
