@@ -19,7 +19,7 @@ from .bag_storage import deserialize
 from .folder_recordings import FolderRecording
 from .image_folders import euroc_ground_truth
 from .own_odometry import PATH, TF, Origin, OwnOdometry
-from .pose_files import KINDS, kind_of, read_kitti, read_quaternions
+from .pose_files import KINDS, OF_TOOLS, axes_by_name, kind_of, read_kitti, read_quaternions
 from .poses import Poses, Trajectory, are_on_grid, interpolated
 from .reconstructions import read_reconstruction
 from .sequence import POSE_STAMPED, POSE_TOPIC, Recording, Topic
@@ -120,11 +120,15 @@ def _from_file(recording: Recording, path: Path, kind: str | None, camera_in_bod
                on_note: Callable[[str], None]) -> Trajectory:
     if kind is None and (named := read_reconstruction(path, recording)) is not None:
         return named.of_camera(camera_in_body, _AS_IT_IS if camera_in_body is None else _MOVED)
+    if kind is None and path.suffix in OF_TOOLS:
+        return OF_TOOLS[path.suffix](path).of_camera(camera_in_body, _AS_IT_IS if camera_in_body is None else _MOVED)
     kind = kind_of(path) if kind is None else kind
     if kind not in KINDS:
         raise BagError(f'{path}: ground truth of kind {kind!r}: it is one of {", ".join(KINDS)}')
     if kind == 'kitti':
         poses = read_kitti(path, _kitti_stamps(recording, path), _numbered(recording))
+        if camera_in_body is None and (axes := axes_by_name(path)) is not None:
+            return poses.of_camera(axes, "with TartanAir's axes, forward, right and down, by the name of the file")
     else:
         poses = read_quaternions(path, kind) if kind == 'tum' else euroc_ground_truth(path)
         poses = _timed(poses, recording, on_note)

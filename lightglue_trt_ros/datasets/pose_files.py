@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -9,10 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+import cv2
 import numpy as np
 
 from ..core.types import Float64
 from ..utils.errors import BagError, naming
+from ..utils.files import text_of
 from .poses import Trajectory, is_rotation, poses_from
 from .stamps import HEADING, LEAST_DIGITS, MS, NS, SPLITS, US, is_number, parse_nanoseconds, parse_stamp, read_lines, rows_of
 
@@ -37,6 +40,10 @@ _ROSTOPIC = 'field.'  # before the names of `rostopic echo -p`, whose times are 
 _FRAMES = r'.*header[._]frame_id|(.*[._])?child_frame_id|(device|camera|cam|sensor)_(id|name)'
 _STAMPS = (r'((.*[._])?stamp[._])?secs?', r'((.*[._])?stamp[._])?n(ano)?secs?'), (r'(.*\.)?header[._]stamp',)  # of a message
 
+_TARTANAIR = re.compile(r'pose_(left|right|[lr]cam_(front|back|left|right|top|bottom))\.txt')  # names of its files
+_NED = np.array([[0.0, 0, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]])  # axes forward, right and down from the optical frame
+_ANGLES = re.compile(r'(^|\W)(heading|yaw|omega)\W+(pitch|phi)\W+(roll|kappa)(\W|$)', re.IGNORECASE)
+
 _FORMS = (f'poses are {_TUM_VALUES} a line (TUM: t tx ty tz qx qy qz qw; with commas EuRoC: t,x,y,z,qw,qx,qy,qz), without times, '
           f'one for each image, {_TUM_VALUES - 1}, or matrices of {_KITTI_VALUES} or {_MATRIX_VALUES}, also after a time; else '
           f'{_NAMES_ADVICE}')
@@ -45,6 +52,9 @@ _FORMS = (f'poses are {_TUM_VALUES} a line (TUM: t tx ty tz qx qy qz qw; with co
 def kind_of(path: Path) -> str:
     """tum, kitti or euroc, by the first line that holds values. Raises BagError when it is none of them."""
     headings, lines = _read(path)
+    if angles := next(filter(None, map(_ANGLES.search, headings)), None):
+        raise BagError(f'{path} has rotations as angles, {angles[0].strip(" ,#;")}, whose order and axes differ between tools: '
+                       'export quaternions or matrices, RealityCapture and Metashape as COLMAP or XML')
     if not lines:
         raise BagError(f'{path} holds no pose: {_FORMS}')
     number, line = lines[0]
@@ -231,6 +241,47 @@ def read_kitti(path: Path, stamps_ns: Sequence[int], numbered: Mapping[int, int]
     return _trajectory(path, f'{name}, by numbers of images' if numbers else name, stamps_ns, poses)
 
 
+def _arkitscenes(path: Path) -> Trajectory:
+    """ARKitScenes' lowres_wide.traj, lines of a time in seconds, a rotation vector and a translation, camera from world.
+
+    Raises BagError that names the line.
+    """
+    def row(line: str) -> tuple[int, list[float]]:
+        words = line.split()
+        if len(words) != _TUM_VALUES - 1:
+            raise ValueError(f'{len(words)} values where 7 belong, as in a .traj of ARKitScenes: t rx ry rz tx ty tz')
+        return parse_stamp(words[0]), [_number(word) for word in words[1:]]
+
+    rows = rows_of(path, read_lines(path)[1], row)
+    poses = np.tile(np.eye(4), (len(rows), 1, 1))
+    for pose, (_, values) in zip(poses, rows, strict=True):
+        pose[:3, :3], pose[:3, 3] = cv2.Rodrigues(np.array(values[:3]))[0], values[3:]
+    inverse = np.asarray(np.linalg.inv(poses), np.float64)
+    return _trajectory(path, 'ARKitScenes, camera from world', [stamp for stamp, _ in rows], inverse)
+
+
+def _spectacular(path: Path) -> Trajectory:
+    """Spectacular AI's data.jsonl: groundTruth has poses, world from device. Raises BagError that names the line."""
+    def row(line: str) -> tuple[int, list[float]] | None:
+        entry = json.loads(line) if 'groundTruth' in line else {}
+        pose = entry.get('groundTruth', {})
+        if 'orientation' not in pose:  # a sensor's line, or a position alone
+            return None
+        return parse_stamp(str(entry['time'])), [*map(float, map(pose['position'].get, 'xyz')),
+                                                 *map(float, map(pose['orientation'].get, 'xyzw'))]
+
+    with naming(path):
+        text = text_of(path)
+    rows = [each for each in rows_of(path, enumerate(text.splitlines(), 1), row) if each is not None]
+    if not rows:
+        raise BagError(f'{path} has no groundTruth with position and orientation, as data.jsonl of Spectacular AI may have: name a '
+                       'file of poses')
+    table = np.array([values for _, values in rows])
+    with naming(path):
+        poses = poses_from(table[:, :3], table[:, 3:])
+    return _trajectory(path, 'Spectacular AI, of its device', [stamp for stamp, _ in rows], poses)
+
+
 def _rigid(values: list[float], columns: bool) -> list[float]:
     """The 12 numbers of a 3x4 matrix, of the rows or `columns` of a matrix, or of position and quaternion. Raises ValueError."""
     if len(values) == _TUM_VALUES - 1:
@@ -246,6 +297,12 @@ def _rigid(values: list[float], columns: bool) -> list[float]:
     if not is_rotation(values):
         raise ValueError('its left 3x3 is no rotation; the rows of [R t] are needed, world from camera')
     return values
+
+
+def axes_by_name(path: Path) -> Float64 | None:
+    """(4, 4) body from camera of a file that is TartanAir's by its name and its 7 numbers a line; None of others."""
+    lines = _read(path)[1] if _TARTANAIR.fullmatch(path.name) else []
+    return _NED if lines and len(lines[0][1].split(_separator(lines[0][1]))) == _TUM_VALUES - 1 else None
 
 
 def _is_by_columns(line: str) -> bool:
@@ -297,3 +354,6 @@ def _trajectory(path: Path, name: str, stamps_ns: Sequence[int], poses: Float64)
         raise BagError(f'{path} holds no pose: one a line is needed')
     with naming(path):
         return Trajectory(np.asarray(stamps_ns, np.int64), poses, f'{path} ({name})')
+
+
+OF_TOOLS = {'.traj': _arkitscenes, '.jsonl': _spectacular}  # by the endings of their files

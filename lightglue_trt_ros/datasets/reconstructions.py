@@ -1,5 +1,6 @@
 """Poses by the names of images, as reconstructions have them: COLMAP's images.txt and images.bin, transforms.json of nerfstudio and
-others, Record3D's metadata.json, cameras.json of 3D Gaussian Splatting, and folders of a matrix or a Polycam JSON per image."""
+others, Record3D's metadata.json, cameras.json of 3D Gaussian Splatting, OpenMVG's sfm_data.json, AliceVision's .sfm, OpenSfM's
+reconstruction.json, Metashape's XML, LLFF's poses_bounds.npy, and folders of a matrix or a Polycam JSON per image."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -22,6 +24,7 @@ from .sequence import Recording
 from .stamps import stamps_of_names
 
 _WORD = re.compile(r'[._-]?(pose|color|colour|rgb)$', re.IGNORECASE)  # after a number, as in frame-000001.color of 7-Scenes
+_METASHAPE = re.compile(r'<camera [^>]*label="([^"]+)"[^>]*>\s*<transform>([^<]+)</transform>')
 _OPTICAL = np.diag([1.0, -1, -1, 1])  # OpenGL's camera (x right, y up, z backwards) from the optical frame
 
 
@@ -30,12 +33,13 @@ def read_reconstruction(path: Path, recording: Recording) -> Trajectory | None:
 
     The images are those of the folder that was recorded, by their names without folders and endings; of several cameras the folder
     of the images counts. Else their names must be stamps. COLMAP's poses are camera from world
-    (https://colmap.github.io/format.html), the others world from camera: cameras.json of 3D Gaussian Splatting has them as they
-    are here, the rest with the axes of OpenGL; Record3D's are in the order of the frames, which it names by their numbers. A folder
-    has a matrix world from camera in a .txt per image, as of ScanNet and 7-Scenes, or Polycam's t_00 to t_23 in a .json. Lengths
-    have the unit of the reconstruction. Raises BagError.
+    (https://colmap.github.io/format.html), as OpenSfM's; OpenMVG's rotations are, and its positions are the centres of cameras. The
+    others are world from camera: 3D Gaussian Splatting, AliceVision and Metashape have them as they are here, the rest with the
+    axes of OpenGL, LLFF with axes down, right and backwards. Record3D's are in the order of the frames, which it names by their
+    numbers, LLFF's in that of the names as text. A folder has a matrix world from camera in a .txt per image, as of ScanNet and
+    7-Scenes, or Polycam's t_00 to t_23 in a .json. Lengths have the unit of the reconstruction. Raises BagError.
     """
-    tool, poses = _by_name(path)
+    tool, poses = ('LLFF', _of_llff(path, recording)) if path.suffix == '.npy' else _by_name(path)
     if not poses:
         return None
     names = sorted(_of_one_camera(path, list(map(Path, poses)), recording), key=natural)
@@ -81,7 +85,12 @@ def _by_name(path: Path) -> tuple[str, dict[str, Float64]]:
             text = colmap.images_text(path.read_bytes())
         if re.match(r'\s*\[\s*{', text):
             with suppress(KeyError, TypeError):
-                return '3D Gaussian Splatting', _of_splatting(json.loads(text), path)
+                values = json.loads(text)
+                return ('OpenSfM', _of_opensfm(values, path)) if 'shots' in values[0] else \
+                    ('3D Gaussian Splatting', _of_splatting(values, path))
+        elif '<camera ' in text:
+            return 'Metashape', _checked({label: np.reshape([float(word) for word in numbers.split()], (4, 4))
+                                          for label, numbers in _METASHAPE.findall(text)}, path)
         elif not text.lstrip().startswith('{'):
             return 'COLMAP', colmap.poses_of(text, path, SUFFIXES)
         with suppress(KeyError, TypeError):
@@ -90,7 +99,11 @@ def _by_name(path: Path) -> tuple[str, dict[str, Float64]]:
 
 
 def _of_json(values: Any, path: Path) -> tuple[str, dict[str, Float64]]:
-    """Of Record3D's metadata, and of a transforms.json. Raises BagError, and KeyError or TypeError for another file."""
+    """Of OpenMVG, AliceVision, Record3D, and a transforms.json. Raises BagError, and KeyError or TypeError for another file."""
+    if 'sfm_data_version' in values:
+        return 'OpenMVG', _of_openmvg(values, path)
+    if 'views' in values and 'poses' in values:
+        return 'AliceVision', _of_alicevision(values, path)
     if 'poses' in values and (table := np.array(values['poses'], np.float64)).shape[1:] == (7,):
         with naming(path):
             numbered = enumerate(poses_from(table[:, 4:], table[:, :4]) @ _OPTICAL)
@@ -98,6 +111,56 @@ def _of_json(values: Any, path: Path) -> tuple[str, dict[str, Float64]]:
     frames = values['frames']
     poses = {str(Path(frame['file_path'])): np.asarray(frame['transform_matrix'], np.float64) for frame in frames}
     return 'transforms.json', {name: pose @ _OPTICAL for name, pose in _checked(poses, path).items()}
+
+
+def _of_openmvg(values: dict[str, Any], path: Path) -> dict[str, Float64]:
+    """The rotations are camera from world, the centres are in the world. Views without a pose are left out. Raises BagError."""
+    own = {pose['key']: pose['value'] for pose in values['extrinsics']}
+    views = [view['value']['ptr_wrapper']['data'] for view in values['views']]
+    return _checked({view['filename']: _whole(np.column_stack([np.transpose(own[view['id_pose']]['rotation']),
+                                                               own[view['id_pose']]['center']]))
+                     for view in views if view['id_pose'] in own}, path)
+
+
+def _of_alicevision(values: dict[str, Any], path: Path) -> dict[str, Float64]:
+    """A rotation, camera from world, is written column by column: in rows it is world from camera. Raises BagError."""
+    own = {}
+    for pose in values['poses']:
+        rotation, centre = (np.array(pose['pose']['transform'][name], np.float64) for name in ('rotation', 'center'))
+        own[pose['poseId']] = _whole(np.column_stack([rotation.reshape(3, 3), centre]))
+    return _checked({view['path']: own[view['poseId']] for view in values['views'] if view.get('poseId') in own}, path)
+
+
+def _of_opensfm(values: list[dict[str, Any]], path: Path) -> dict[str, Float64]:
+    """Camera from world, a rotation vector and a translation. Raises BagError where the images are in several parts."""
+    parts = [part['shots'] for part in values]
+    if len(parts) != 1:
+        counts = ", ".join(str(len(part)) for part in parts)
+        raise BagError(f'{path} has {len(parts)} reconstructions, of {counts} images, which no pose joins: leave one in it')
+    return {name: np.asarray(np.linalg.inv(_whole(np.column_stack([
+        cv2.Rodrigues(np.array(shot['rotation'], np.float64))[0], shot['translation']]))), np.float64)
+        for name, shot in parts[0].items()}
+
+
+def _of_llff(path: Path, recording: Recording) -> dict[str, Float64]:
+    """poses_bounds.npy: of each image, in the order of their names as text, 3x5 numbers of which these are the first four columns.
+
+    Raises BagError.
+    """
+    with naming(path):
+        try:
+            table = np.load(path, allow_pickle=False)
+        except (EOFError, ValueError) as error:
+            raise ValueError(f'{error}: name poses_bounds.npy of LLFF, or export a text') from None
+        if table.ndim != 2 or table.shape[1] != 17 or not isinstance(recording, FolderRecording):
+            raise ValueError(f'it has numbers of the shape {table.shape}: of .npy only poses_bounds.npy of LLFF (N, 17) is read, '
+                             'for a folder of images')
+        names = sorted(file.name for file in recording.files)
+        if len(names) != len(table):
+            raise ValueError(f'it has {len(table)} poses, and {recording.path} {len(names)} images: give the folder of all')
+    down, right, back, middle = np.moveaxis(table[:, :15].reshape(-1, 3, 5)[:, :, :4], 2, 0)
+    poses = np.stack([right, down, -back, middle], axis=2)
+    return _checked({name: _whole(pose) for name, pose in zip(names, poses, strict=True)}, path)
 
 
 def _of_splatting(cameras: list[dict[str, Any]], path: Path) -> dict[str, Float64]:

@@ -172,18 +172,18 @@ def begins_list(path: Path) -> bool:
 
 
 def read_lines(path: Path) -> tuple[list[str], list[tuple[int, str]]]:
-    """Comments and column names above the values, and the numbered lines without comments and blanks."""
+    """Comments and column names above the values, all where there are none, and the numbered lines without comments and blanks."""
     try:
         text = text_of(path).splitlines()
     except OSError as error:
         raise BagError(f'cannot read {path}: {error}') from None
     except UnicodeDecodeError:
         raise BagError(f'{path} is no text: export it as text, with a line for each pose or stamp; of binary files only a '
-                       'whole images.bin of COLMAP is read') from None
+                       'whole images.bin of COLMAP and poses_bounds.npy of LLFF are read') from None
     lines = [(number, values) for number, line in enumerate(text, 1) if (values := _COMMENT.split(line)[0].strip()).strip(',;|')]
     while lines and (HEADING.match(lines[0][1]) or _is_heading(lines[0][1])):
         lines = lines[1:]
-    return [line.lstrip('#%/ ') for line in text[:lines[0][0] - 1 if lines else 0]], lines
+    return [line.lstrip('#%/ ') for line in text[:lines[0][0] - 1 if lines else None]], lines
 
 
 def _is_heading(line: str) -> bool:

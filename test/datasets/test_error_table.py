@@ -571,8 +571,26 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
         r'poses.txt has 1 poses for 2 stamps: KITTI poses are one per frame \(their stamps'),
     'no file of poses': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=at / 'x.txt'),
         r'cannot read .*x.txt: .*No such'),
-    'poses of NumPy': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(at / 'x.npy', b'\x93NUMPY')),
-        r'x.npy is no text: export it as text, with a line for each pose or stamp; of binary files only a whole images.bin'),
+    'binary poses': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(at / 'x.bin', b'\x93NUMPY')),
+        r'x.bin is no text: export it as text, with a line for each pose or stamp; of binary files only a whole images.bin'),
+    'poses of NumPy': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=array(at / 'x.npy', (2, 3))),
+        r'x.npy: it has numbers of the shape \(2, 3\): of .npy only poses_bounds.npy of LLFF \(N, 17\) is read'),
+    'half an array': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(at / 'x.npy', b'\x93NUMPY')),
+        r'x.npy: .*: name poses_bounds.npy of LLFF, or export a text'),
+    'LLFF, too many': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=array(at / 'x.npy', (5, 17))),
+        r'x.npy: it has 5 poses, and .*f 2 images: give the folder of all'),
+    'ARKitScenes': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(at / 'x.traj', '1 0 0\n')),
+        r'x.traj, line 1: 3 values where 7 belong, as in a .traj of ARKitScenes'),
+    'Spectacular AI': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(at / 'x.jsonl', '{"time": 1}\n')),
+        r'x.jsonl has no groundTruth with position and orientation, as data.jsonl of Spectacular AI may have'),
+    'angles': (lambda at: truth(at, '#name,x,y,alt,heading,pitch,roll\n'), r'poses.txt has rotations as angles, heading,pitch'),
+    'OpenSfM, two parts': (lambda at: truth(at, '[{"shots": {"a": 0}}, {"shots": {}}]'),
+        r'poses.txt has 2 reconstructions, of 1, 0 images, which no pose joins: leave one in it'),
+    'OCamCalib': (lambda at: load_intrinsics(file(at / 'c.txt', '#polynomial coefficients\n1 2\n')),
+        r'c.txt: it has lines of \[2\] numbers, and calib_results.txt of OCamCalib two'),
+    'rotated rows': (lambda at: camera(at, {'MappingCoefficients': [20.0, 0, 0, 0], 'ImageSize': [12, 16],
+                                           'DistortionCenter': [8, 6], 'StretchMatrix': [[1, 0], [0.1, 1]]}),
+        r'c.yaml, cam0: its rows and columns are .*, rotated by 5.7 degrees: give the calibration'),
     'no pose': (lambda at: truth(at, '# nothing\n', kind='tum'), r'poses.txt holds no pose: one a line is needed'),
 }
 TABLES = {'bags': BAGS, 'calibrations': CALIBRATIONS, 'folders': FOLDERS, 'poses': POSES}
@@ -580,6 +598,11 @@ CASES = {f'{table}, {name}': each for table, rows in TABLES.items() for name, ea
 CAUGHT = {  # raises that reach nobody, and why
     'there is no summary': 'the file is read without its summary', 'there are messages in the summary': 'likewise',
     'the summary is not whole': 'likewise', 'rows are missing': 'what stands behind them is read (test_a_page_that_is_gone)'}
+
+
+def array(path: Path, shape: tuple[int, int]) -> Path:
+    np.save(path, np.zeros(shape))
+    return path
 
 
 def kitti_raw(at: Path, calibration: str = '') -> Path:

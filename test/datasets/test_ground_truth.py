@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Any
@@ -41,6 +42,9 @@ def pose(rotation: Float64, position: list[float]) -> Float64:
     result = np.eye(4)
     result[:3, :3], result[:3, 3] = rotation, position
     return result
+
+
+NED = np.array([[0.0, 0, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]])  # TartanAir's axes from the optical frame
 
 
 def camera_poses(count: int = COUNT) -> Float64:
@@ -577,7 +581,7 @@ def test_matrices_over_four_lines_are_read(tmp_path: Path, head: str, separator:
 
 @pytest.mark.parametrize('separator', [' ', ','])
 def test_seven_values_a_line_are_the_poses_of_the_images(tmp_path: Path, separator: str) -> None:
-    path, recording = tmp_path / 'pose_left.txt', Bag(tmp_path / 'bag').open()
+    path, recording = tmp_path / 'poses.txt', Bag(tmp_path / 'bag').open()
     path.write_text('\n'.join(separator.join(line.split()[1:]) for line in tum(camera_poses()).splitlines()) + '\n')
     truth = load_ground_truth(recording, file=path)
     assert truth is not None
@@ -586,10 +590,59 @@ def test_seven_values_a_line_are_the_poses_of_the_images(tmp_path: Path, separat
     assert '(a line per image: tx ty tz qx qy qz qw)' in truth.source
 
 
+@pytest.mark.parametrize('name', ['pose_left.txt', 'pose_lcam_front.txt'])
+def test_axes_of_tartanair_are_known_by_the_name_of_its_file(tmp_path: Path, name: str) -> None:
+    path, recording = tmp_path / name, Bag(tmp_path / 'bag').open()
+    path.write_text('\n'.join(' '.join(line.split()[1:]) for line in tum(NED @ camera_poses() @ NED.T).splitlines()) + '\n')
+    truth, as_body = load_ground_truth(recording, file=path), load_ground_truth(recording, file=path, camera_in_body=NED)
+    assert truth is not None
+    assert as_body is not None
+    steps = [np.linalg.solve(poses[:-1], poses[1:]) for poses in (truth.poses, as_body.poses, camera_poses())]
+    np.testing.assert_allclose(steps[0], steps[2], atol=1e-9)
+    np.testing.assert_allclose(steps[1], steps[2], atol=1e-9)  # where somebody says the axes they are not turned twice
+    assert "TartanAir's axes, forward, right and down, by the name of the file" in truth.source
+
+
+def test_traj_of_arkitscenes_has_rotation_vectors_from_the_world(tmp_path: Path) -> None:
+    path, recording = tmp_path / 'lowres_wide.traj', Bag(tmp_path / 'bag').open()
+    from_world = enumerate(np.linalg.inv(camera_poses()), 1)
+    lines = [(float(k), *cv2.Rodrigues(each[:3, :3])[0].ravel(), *each[:3, 3]) for k, each in from_world]
+    np.savetxt(path, lines, '%.12f')
+    truth = load_ground_truth(recording, file=path)
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == [frame.stamp_ns for frame in recording.frames()]
+    np.testing.assert_allclose(truth.poses, camera_poses(), atol=1e-9)
+    path.write_text('1.0 0 0 0 1 2 3\n2.0 0 0 0 1\n')
+    with pytest.raises(BagError, match=r'traj, line 2: 5 values where 7 belong, .* of ARKitScenes: t rx ry rz tx ty tz'):
+        load_ground_truth(recording, file=path)
+
+
+def test_lines_of_spectacular_ai_with_poses_are_its_ground_truth(tmp_path: Path) -> None:
+    path, recording = tmp_path / 'data.jsonl', Bag(tmp_path / 'bag').open()
+    q, lines = quaternions_from_rotations(camera_poses()[:, :3, :3]), ['{"sensor": {"type": "gyroscope", "values": [0, 0, 0]}}']
+    for k, each in enumerate(camera_poses()):
+        pose = {'position': dict(zip('xyz', each[:3, 3], strict=True)), 'orientation': dict(zip('xyzw', q[k], strict=True))}
+        lines.append(json.dumps({'groundTruth': pose, 'time': k + 1.0}))
+    lines.append('{"groundTruth": {"position": {"x": 0, "y": 0, "z": 0}}, "time": 99.0}')  # as of GPS
+    path.write_text('\n'.join(lines) + '\n')
+    truth = load_ground_truth(recording, file=path)
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == [frame.stamp_ns for frame in recording.frames()]
+    np.testing.assert_allclose(truth.poses, camera_poses(), atol=1e-9)
+
+
+@pytest.mark.parametrize('heading', ['#name,x,y,alt,heading,pitch,roll', '# Label, X, Y, Z, Omega, Phi, Kappa'])
+def test_rotations_as_angles_are_refused_with_what_to_export(tmp_path: Path, heading: str) -> None:
+    path = tmp_path / 'poses.csv'
+    path.write_text(f'{heading}\nIMG_1.JPG,1.0,2.0,3.0,10.1,2.2,179.9\n')
+    with pytest.raises(BagError, match=r'has rotations as angles, .*: export quaternions or matrices, RealityCapture and'):
+        load_ground_truth(Bag(tmp_path / 'bag').open(), file=path)
+
+
 def test_seven_values_that_end_in_no_quaternion_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / 'lowres_wide.traj'  # of ARKitScenes: stamp, rotation vector, position, whose first line looks like a pose
+    path = tmp_path / 'poses.txt'  # stamp, rotation vector, position, whose first line looks like a pose
     path.write_text('10.0 0.1 0.2 0.6 0.8 0 0\n10.1 0.1 0.2 0.6 0.9 0.1 0\n')
-    with pytest.raises(BagError, match=r'traj, line 2: the quaternion \[0\.6, 0\.9, 0\.1, 0\.0\] has length 1\.09, not 1'):
+    with pytest.raises(BagError, match=r'poses.txt, line 2: the quaternion \[0\.6, 0\.9, 0\.1, 0\.0\] has length 1\.09, not 1'):
         load_ground_truth(Bag(tmp_path / 'bag').open(), file=path)
 
 

@@ -6,6 +6,7 @@ import json
 import struct
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 from support.image_recordings import image_folder
@@ -111,6 +112,67 @@ def test_cameras_of_polycam_have_opengl_axes(tmp_path: Path) -> None:
     (cameras / '2.json').write_text('{"fx": 8.0}')
     with pytest.raises(BagError, match=r'2\.json: it has no t_00 to t_23'):
         load_ground_truth(open_recording(recorded(tmp_path / 'in2')), file=cameras)
+
+
+def openmvg() -> str:
+    """Rotations from the world, centres in it; the third image has no pose, and ids of poses are not those of views."""
+    views = [{'key': number, 'value': {'ptr_wrapper': {'data': {'filename': f'{number}.jpg', 'id_pose': number + 7}}}}
+             for number in range(COUNT)]
+    poses = [{'key': number + 7, 'value': {'rotation': pose[:3, :3].T.tolist(), 'center': pose[:3, 3].tolist()}}
+             for number, pose in enumerate(POSES)]
+    return json.dumps({'sfm_data_version': '0.3', 'root_path': '/a', 'views': views, 'intrinsics': [], 'extrinsics': poses})
+
+
+def alicevision() -> str:
+    """Words in place of numbers, rotations from the world column by column."""
+    views = [{'viewId': str(number), 'poseId': f'{number}7', 'path': f'/a/{number}.jpg'} for number in range(COUNT)]
+    poses = [{'poseId': f'{number}7', 'pose': {'transform': {
+        'rotation': [str(value) for value in pose[:3, :3].T.ravel(order='F')], 'center': [str(value) for value in pose[:3, 3]]}}}
+        for number, pose in enumerate(POSES)]
+    return json.dumps({'version': ['1', '2', '8'], 'views': views, 'intrinsics': [], 'poses': poses})
+
+
+def opensfm(parts: int = 1) -> str:
+    shots = {f'{number}.jpg': {'rotation': cv2.Rodrigues(pose[:3, :3])[0].ravel().tolist(), 'translation': pose[:3, 3].tolist()}
+             for number, pose in enumerate(np.linalg.inv(POSES))}
+    return json.dumps([{'cameras': {}, 'shots': shots, 'points': {}}] * parts)
+
+
+def metashape() -> str:
+    cameras = ''.join(f'<camera id="{number}" sensor_id="0" label="{number}">\n  <transform>{" ".join(map(str, pose.ravel()))}'
+                      '</transform>\n</camera>\n' for number, pose in enumerate(POSES))
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n<document><chunk><cameras>{cameras}</cameras></chunk></document>\n'
+
+
+@pytest.mark.parametrize(('tool', 'text'), [
+    ('OpenMVG', openmvg()), ('AliceVision', alicevision()), ('OpenSfM', opensfm()), ('Metashape', metashape())])
+def test_poses_of_other_tools_are_world_from_camera(tmp_path: Path, tool: str, text: str) -> None:
+    file = tmp_path / 'poses'
+    file.write_text(text)
+    truth = load_ground_truth(open_recording(recorded(tmp_path / 'in')), file=file)
+    assert truth is not None
+    np.testing.assert_allclose(truth.poses, POSES, atol=1e-9)
+    assert f'({tool}, by the names of 4 images, in its own unit of length)' in truth.source
+
+
+def test_views_without_a_pose_are_left_out(tmp_path: Path) -> None:
+    for number, (text, key) in enumerate(((openmvg(), 'extrinsics'), (alicevision(), 'poses'))):
+        values, file = json.loads(text), tmp_path / f'{number}.json'
+        file.write_text(json.dumps({**values, key: values[key][1:]}))
+        truth = load_ground_truth(open_recording(recorded(tmp_path / f'in{number}')), file=file)
+        assert truth is not None
+        np.testing.assert_allclose(truth.poses, POSES[1:], atol=1e-9)
+
+
+def test_poses_of_llff_are_in_the_order_of_names_as_text(tmp_path: Path) -> None:
+    folder = recorded(tmp_path / 'in', first=8)  # 8, 9, 10, 11: as text 10 comes first
+    rotations = np.stack([POSES[:, :3, 1], POSES[:, :3, 0], -POSES[:, :3, 2]], axis=2)  # down, right, backwards
+    table = np.concatenate([rotations, POSES[:, :3, 3:], np.tile([[8.0], [9.0], [80.0]], (COUNT, 1, 1))], axis=2).reshape(COUNT, 15)
+    table = np.column_stack([table, np.ones(COUNT), np.full(COUNT, 9.0)])
+    np.save(tmp_path / 'poses_bounds.npy', table[[2, 3, 0, 1]])
+    truth = load_ground_truth(open_recording(folder), file=tmp_path / 'poses_bounds.npy')
+    assert truth is not None
+    np.testing.assert_allclose(truth.poses, POSES, atol=1e-9)
 
 
 def test_names_that_are_stamps_need_no_folder_of_images(tmp_path: Path) -> None:
