@@ -210,6 +210,14 @@ def test_lens_far_from_all_is_refused_with_its_distance(write) -> None:
         load_intrinsics(write(text))
 
 
+def test_no_lens_is_taken_that_folds_inside_the_image(write) -> None:
+    terms = [-0.0255612, 0.0984733, -0.0675009, 0.00948425, 0.00233176, -0.000574631,
+             0.001260864, -0.001648735, -0.001356718, -0.000131642, 0.00251427, -6.2137e-05]
+    values = json.loads(aria('FisheyeRadTanThinPrism', [241.1, 255.0, 191.0, *terms]))
+    camera = load_intrinsics(write(json.dumps({**values, 'ImageSizes': [[510, 382]]})))  # the nearest polynomial of all folds
+    assert (camera.distortion_model, camera.fold) == ('rational_polynomial', '')
+
+
 def test_other_lenses_of_a_rig_are_refused_by_name(write) -> None:
     rig = {'rig': {'sensors': [sensor('camera:left', Model='pinhole-of-mirrors'), sensor('camera:right', polynomial='0 1',
                                                                                          **{'polynomial-type': 'of-sines'})]}}
