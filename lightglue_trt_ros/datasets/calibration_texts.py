@@ -45,10 +45,10 @@ def of_text(text: str) -> dict[str, Any]:
         return dict(_of_zed(text))
     if re.search(r'^\s*Intrinsic of "', text, re.MULTILINE):
         return dict(_of_realsense(text))
-    if 'ocam_model' in text or '#polynomial coefficients' in text:
+    if text.lstrip().startswith('#polynomial coefficients for the DIRECT'):
         return other_lenses.of_ocamcalib(text)
-    if scan := re.findall(r'^(?:m_)?(\w+) = (.*)$', text, re.MULTILINE):
-        return _of_scannet(dict(scan))
+    if scannet := _of_scannet(dict(re.findall(r'^(?:m_)?(\w+) = (.*)$', text, re.MULTILINE))):
+        return scannet
     if re.search(r'^\[image\]', text, re.MULTILINE):
         return _of_ost(text)
     if matrices := dict(_PROJECTION.findall(text)):

@@ -32,6 +32,7 @@ _LONGEST_STEP_NS = 10**12  # on average, of milliseconds and microseconds since 
 # Stamps since 2001, and older ones in nanoseconds.
 _NAMED = re.compile(r'(?<![0-9.])([1-9][0-9]{9}(?:[0-9]{3}){0,3}(?:\.[0-9]+)?|(?!19|20)[1-9][0-9]{17})(?![0-9.])')
 _OLDER_NS_DIGITS = 18  # of nanoseconds before 2001, as of clocks that count from another year; no date, as 202401311010100000
+_OF_CLOCK = re.compile(r'(?<![0-9.])([0-9]{1,9}\.[0-9]{3,9})(?![0-9.])')  # seconds since a start, as of ARKitScenes
 _TWO_NUMBERS = re.compile(r'(.*(?<![0-9])[1-9][0-9]{9})[_-]([0-9]{9}(?![0-9]).*)')  # seconds and nanoseconds
 
 T = TypeVar('T')
@@ -76,11 +77,17 @@ def stamps_of_names(files: Sequence[Path]) -> list[int]:
     """The stamps by which images are named, in nanoseconds; empty unless all are, and ascend.
 
     Seconds have ten digits before the point, milliseconds 13, microseconds 16, nanoseconds 18 or 19. Of several in each name the
-    first that ascend count.
+    first that ascend count. Where there are none, one number with three digits or more behind a point is seconds.
     """
     found = [_NAMED.findall(_TWO_NUMBERS.sub(r'\1\2', file.stem)) for file in files]
     columns = [list(column) for column in zip(*found, strict=False)]  # a name may have the time of reception too
-    return next(filter(None, map(_ascending, columns)), [])
+    return next(filter(None, map(_ascending, columns)), []) if any(found) else _of_clock(files)
+
+
+def _of_clock(files: Sequence[Path]) -> list[int]:
+    found = [_OF_CLOCK.findall(file.stem) for file in files]
+    stamps = [parse_stamp(each[0]) for each in found if len(each) == 1]
+    return stamps if len(stamps) == len(files) and all(before < after for before, after in pairwise(stamps)) else []
 
 
 def _ascending(numbers: list[str]) -> list[int]:

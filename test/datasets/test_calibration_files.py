@@ -1033,9 +1033,10 @@ def test_raw_and_rectified_images_of_kitti_are_told_by_size(write, size: tuple[i
         load_intrinsics(path, size=lambda: (800, 600))
 
 
-def test_pair_of_middlebury_is_a_rig_with_millimetres(write) -> None:
+@pytest.mark.parametrize('equals', ['=', ' = '])
+def test_pair_of_middlebury_is_a_rig_with_millimetres(write, equals: str) -> None:
     path = write('cam0=[450 0 300.5; 0 450 239.5; 0 0 1]\ncam1=[450 0 330.5; 0 450 239.5; 0 0 1]\ndoffs=30\nbaseline=173.5\n'
-                 'width=640\nheight=480\nndisp=125\nisint=0\n', 'calib.txt')
+                 'width=640\nheight=480\nndisp=125\nisint=0\n'.replace('=', equals), 'calib.txt')
     left, right = load_pair(path)
     assert (left.width, left.height, left.k[0, 2], right.k[0, 2]) == (640, 480, 300.5, 330.5)
     assert right.shift_m == pytest.approx(0.1735)

@@ -586,7 +586,7 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
     'angles': (lambda at: truth(at, '#name,x,y,alt,heading,pitch,roll\n'), r'poses.txt has rotations as angles, heading,pitch'),
     'OpenSfM, two parts': (lambda at: truth(at, '[{"shots": {"a": 0}}, {"shots": {}}]'),
         r'poses.txt has 2 reconstructions, of 1, 0 images, which no pose joins: leave one in it'),
-    'OCamCalib': (lambda at: load_intrinsics(file(at / 'c.txt', '#polynomial coefficients\n1 2\n')),
+    'OCamCalib': (lambda at: load_intrinsics(file(at / 'c.txt', '#polynomial coefficients for the DIRECT\n1 2\n')),
         r'c.txt: it has lines of \[2\] numbers, and calib_results.txt of OCamCalib two'),
     'rotated rows': (lambda at: camera(at, {'MappingCoefficients': [20.0, 0, 0, 0], 'ImageSize': [12, 16],
                                            'DistortionCenter': [8, 6], 'StretchMatrix': [[1, 0], [0.1, 1]]}),

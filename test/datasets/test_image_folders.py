@@ -281,6 +281,15 @@ def test_nanoseconds_before_2001_in_names_of_images_are_stamps(tmp_path: Path) -
     assert [frame.stamp_ns for frame in open_recording(tmp_path).frames()] == stamps
 
 
+def test_seconds_since_a_start_in_names_of_images_are_stamps(tmp_path: Path) -> None:
+    names = [f'41048190_{second}.png' for second in ('999.983', '1000.000', '1000.017')]  # of ARKitScenes
+    write_images(tmp_path / 'images', names)
+    assert [frame.stamp_ns for frame in open_recording(tmp_path).frames()] == [999983 * 10**6, 10**12, 1000017 * 10**6]
+    write_images(tmp_path / 'exposures' / 'images', [f'{START_NS + number}_0.12{number}.png' for number in range(3)])
+    recording = open_recording(tmp_path / 'exposures')
+    assert [frame.stamp_ns for frame in recording.frames()] == [START_NS + number for number in range(3)]
+
+
 @pytest.mark.parametrize('form', ['color_SN1_g{taken}_f{number}_s{received}_e50', '{start}_{taken}', '{taken}_{start}'])
 def test_of_two_stamps_in_each_name_the_first_that_ascends_counts(tmp_path: Path, form: str) -> None:
     """As Orbbec's images, with the times of exposure and of reception; the begin of a recording does not ascend."""
@@ -303,7 +312,8 @@ def test_names_of_two_cameras_in_one_folder_are_noted(tmp_path: Path, names: lis
 
 @pytest.mark.parametrize('names', [
     ['0000000001', '0000000002'], ['20230615143022', '20230615143023'], ['IMG_20230615_143022', 'IMG_20230615_143023'],
-    ['1403636579', 'a'], ['a_1403636579', 'b_1403636579'], ['9403636579', '9403636580'], ['1403636579', '1403636579763'],
+    ['1403636579', 'a'], ['gain_0.5', 'gain_1.0'], ['v1.000_2.125', 'v1.000_2.250'], ['a_1.250', 'b_1.125'],
+    ['a_1403636579', 'b_1403636579'], ['9403636579', '9403636580'], ['1403636579', '1403636579763'],
     ['1234567890123', '1234617890123'],  # nanoseconds since the start of a camera, 0.05 s apart
     ['2024013100', '2024013101'], ['202401311010100000', '202401311010105000'], ['IMG_2024013110101000', 'IMG_2024013110101005']])
 def test_other_numbers_in_names_of_images_are_no_stamps(tmp_path: Path, names: list[str]) -> None:
