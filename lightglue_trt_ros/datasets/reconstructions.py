@@ -34,10 +34,10 @@ def read_reconstruction(path: Path, recording: Recording) -> Trajectory | None:
     The images are those of the folder that was recorded, by their names without folders and endings; of several cameras the folder
     of the images counts. Else their names must be stamps. COLMAP's poses are camera from world
     (https://colmap.github.io/format.html), as OpenSfM's; OpenMVG's rotations are, and its positions are the centres of cameras. The
-    others are world from camera: 3D Gaussian Splatting, AliceVision and Metashape have them as they are here, the rest with the
-    axes of OpenGL, LLFF with axes down, right and backwards. Record3D's are in the order of the frames, which it names by their
-    numbers, LLFF's in that of the names as text. A folder has a matrix world from camera in a .txt per image, as of ScanNet and
-    7-Scenes, or Polycam's t_00 to t_23 in a .json. Lengths have the unit of the reconstruction. Raises BagError.
+    others are world from camera: 3D Gaussian Splatting, AliceVision, Metashape and ScanNet++ have them as they are here, the rest
+    with the axes of OpenGL, LLFF with axes down, right and backwards. Record3D's are in the order of the frames, which it names by
+    their numbers, LLFF's in that of the names as text. A folder has a matrix world from camera in a .txt per image, as of ScanNet
+    and 7-Scenes, or Polycam's t_00 to t_23 in a .json. Lengths have the unit of the reconstruction. Raises BagError.
     """
     tool, poses = ('LLFF', _of_llff(path, recording)) if path.suffix == '.npy' else _by_name(path)
     if not poses:
@@ -99,11 +99,13 @@ def _by_name(path: Path) -> tuple[str, dict[str, Float64]]:
 
 
 def _of_json(values: Any, path: Path) -> tuple[str, dict[str, Float64]]:
-    """Of OpenMVG, AliceVision, Record3D, and a transforms.json. Raises BagError, and KeyError or TypeError for another file."""
+    """Of JSON with names or numbers of images, by tool. Raises BagError, and KeyError or TypeError for another file."""
     if 'sfm_data_version' in values:
         return 'OpenMVG', _of_openmvg(values, path)
     if 'views' in values and 'poses' in values:
         return 'AliceVision', _of_alicevision(values, path)
+    if all(isinstance(frame, dict) and 'aligned_pose' in frame for frame in values.values()):
+        return 'ScanNet++', _checked({name: np.asarray(frame['aligned_pose'], np.float64) for name, frame in values.items()}, path)
     if 'poses' in values and (table := np.array(values['poses'], np.float64)).shape[1:] == (7,):
         with naming(path):
             numbered = enumerate(poses_from(table[:, 4:], table[:, :4]) @ _OPTICAL)

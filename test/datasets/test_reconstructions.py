@@ -144,8 +144,13 @@ def metashape() -> str:
     return f'<?xml version="1.0" encoding="UTF-8"?>\n<document><chunk><cameras>{cameras}</cameras></chunk></document>\n'
 
 
+SCANNETPP = json.dumps({str(number): {'pose': np.eye(4).tolist(), 'aligned_pose': pose.tolist(), 'intrinsic': np.eye(3).tolist()}
+                        for number, pose in enumerate(POSES)})
+
+
 @pytest.mark.parametrize(('tool', 'text'), [
-    ('OpenMVG', openmvg()), ('AliceVision', alicevision()), ('OpenSfM', opensfm()), ('Metashape', metashape())])
+    ('ScanNet++', SCANNETPP), ('OpenMVG', openmvg()),
+    ('AliceVision', alicevision()), ('OpenSfM', opensfm()), ('Metashape', metashape())])
 def test_poses_of_other_tools_are_world_from_camera(tmp_path: Path, tool: str, text: str) -> None:
     file = tmp_path / 'poses'
     file.write_text(text)
