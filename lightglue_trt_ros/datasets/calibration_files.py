@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -195,7 +196,7 @@ def _mapping(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise BagError(f'cannot read {path}: {error}') from None
     except UnicodeDecodeError:
-        values = colmap.cameras_of(colmap.cameras_text(path.read_bytes()))
+        values = _of_numpy(path) or colmap.cameras_of(colmap.cameras_text(path.read_bytes()))
         if not values:
             raise BagError(f'{path} is no text: export it as text, that of MATLAB by {_MATLAB}; {_READ}') from None
     if isinstance(values, list) and len(values) == 1 and isinstance(values[0], dict) and 'cameras' in values[0]:
@@ -209,6 +210,19 @@ def _mapping(path: Path) -> dict[str, Any]:
         raise BagError(f'{path} is no calibration, it {f"begins with {start[:60]!r}" if start else "is empty"}; {_READ}')
     with naming(path):
         check_finite(values)
+    return values
+
+
+def _of_numpy(path: Path) -> dict[str, Any]:
+    """The arrays of np.savez by their names, as mtx and dist, or K of np.save; empty for another file."""
+    values: dict[str, Any] = {}
+    with suppress(zipfile.BadZipFile, EOFError, ValueError):  # of another file, or objects
+        stored = np.load(path, allow_pickle=False)
+        for name in getattr(stored, 'files', ()):
+            with suppress(ValueError):
+                values[name] = stored[name].tolist()
+        if isinstance(stored, np.ndarray) and stored.shape in ((3, 3), (3, 4), (4, 4)):
+            values = {'camera_matrix': stored.tolist()}
     return values
 
 

@@ -601,6 +601,20 @@ def test_lenses_of_alicevision_that_are_not_read_are_named(write, changed: dict[
         load_intrinsics(write(alicevision(**changed)))
 
 
+def test_arrays_of_numpy_are_a_calibration_by_their_names(tmp_path: Path) -> None:
+    views = np.empty(2, object)  # as of boards that were seen differently, which are stored as objects
+    views[:] = [[1], [1, 2]]
+    np.savez(tmp_path / 'calib.npz', ret=0.3, mtx=np.array(K), dist=[[*RADTAN, 0.1]], rvecs=np.zeros((4, 3, 1)), objects=views)
+    camera = load_intrinsics(tmp_path / 'calib.npz', size=lambda: (640, 480))
+    assert (camera.k.tolist(), camera.d.tolist(), camera.distortion_model) == (K, [*RADTAN, 0.1], 'plumb_bob')
+    np.save(tmp_path / 'k.npy', np.array(K))
+    assert load_intrinsics(tmp_path / 'k.npy', size=lambda: (640, 480)).k.tolist() == K
+    for name, content in (('half.npz', (tmp_path / 'calib.npz').read_bytes()[:200]), ('half.npy', b'\x93NUMPY\x01')):
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(BagError, match=f'{name} is no text: export it as text'):
+            load_intrinsics(tmp_path / name, size=lambda: (640, 480))
+
+
 def test_focal_lengths_of_frames_do_not_stop_record3d(write) -> None:
     text = json.dumps({'w': 640, 'h': 480, 'K': np.transpose(K).ravel().tolist(), 'perFrameIntrinsicCoeffs': [[450, 451, 319, 239]],
                        'poses': [[0, 0, 0, 1, 0, 0, 0]], 'initPose': [0, 0, 0, 1, 0, 0, 0]})
