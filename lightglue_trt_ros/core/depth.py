@@ -62,7 +62,7 @@ def depth_from_image(msg: Any, per_metre: float | None = None) -> tuple[NDArray[
     form = np.dtype(('>' if msg.is_bigendian else '<') + kind[0])
     check_image(msg, form.itemsize)
     unit_m = 1 / per_metre if per_metre else kind[1]
-    return _checked(np.ndarray((msg.height, msg.width), form, msg.data, 0, (msg.step, form.itemsize)), unit_m)
+    return check_unit(np.ndarray((msg.height, msg.width), form, msg.data, 0, (msg.step, form.itemsize)), unit_m)
 
 
 def depth_from_compressed(msg: Any, megapixels: float | None = None, per_metre: float | None = None) -> tuple[NDArray[Any], float]:
@@ -77,18 +77,19 @@ def depth_from_compressed(msg: Any, megapixels: float | None = None, per_metre: 
         pixels = unpacked(bytes(msg.data), msg.format, encoding, megapixels)
     except (ValueError, cv2.error) as error:
         raise FrameError(f'{error}') from None
-    return _checked(pixels, 1 / per_metre if per_metre else _KINDS[encoding][1])
+    return check_unit(pixels, 1 / per_metre if per_metre else _KINDS[encoding][1])
 
 
-def _checked(pixels: NDArray[Any], unit_m: float) -> tuple[NDArray[Any], float]:
-    """Raise FrameError where the median of some pixels shows that the unit is wrong."""
+def check_unit(pixels: NDArray[Any], unit_m: float) -> tuple[NDArray[Any], float]:
+    """Pixels and metres to their unit, as they are. Raises FrameError where the median of some pixels shows that it is wrong."""
     known = _known(pixels)[0]
     median_m = float(np.median(known)) * unit_m if known.size else NEAREST_M
     if not NEAREST_M <= median_m <= FARTHEST_M:
         how = {('u', True): '16UC1 is in millimetres (REP 118), multiply by 1000 or publish 32FC1',
                ('f', False): 'it must be in metres (32FC1 of REP 118), divide by 1000, publish 16UC1, or check its scale'}
         size = f'{median_m:.3g}' if median_m < 1 else f'{median_m:.0f}'
-        raise FrameError(f'its median is {size} m: ' + how.get((pixels.dtype.kind, median_m < 1), 'its unit must be wrong'))
+        raise FrameError(f'its median is {size} m: ' + how.get(
+            (pixels.dtype.kind, median_m < 1), f'its unit, {unit_m:g} m, must be wrong: that of millimetres is 0.001'))
     return pixels, unit_m
 
 

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..utils.errors import FrameError
+from ..utils.errors import ConfigError, FrameError
 from .backend import Backend, refining_backend
 from .cameras import Intrinsics, StereoRig
 from .config import MatcherConfig
 from .correspondences import Correspondences, Sought
-from .depth import DepthImage, locate
+from .depth import DepthImage, check_unit, locate
 from .depth_zero import DepthZero, evidence_of
 from .frame_pair import TrackedFrame, TrackedPair
 from .geometry import resize_gray, size_of, size_text, unit_of
@@ -52,6 +52,8 @@ class FrameMatcher:
 
     def __init__(self, backend: Backend, config: MatcherConfig, counter: TrackCounter | None = None) -> None:
         """`counter` gives out track ids: share one to continue the ids of an earlier matcher."""
+        if not hasattr(backend, 'extract'):
+            raise ConfigError(f'{type(backend).__name__} is no backend: give FrameMatcher open_backend(config).backend')
         self.backend, self.config = backend, config
         self.last_reset = ''  # reason of the last reset; empty before the first
         self.resets = 0
@@ -306,6 +308,7 @@ def _check_others(image: UInt8, right: RightImage | None, depth: Any, camera: In
         if pixels.shape != image.shape or pixels.dtype.itemsize < 2 or not 0 < depth.unit_m < math.inf:
             raise FrameError(f'the depth image is {pixels.dtype} {pixels.shape} of {depth.unit_m} m, the image {image.shape}: '
                              'register it to the image, read 16 bits or more, and set unit_m')
+        check_unit(pixels, depth.unit_m)
         cameras += [_of_kind(depth.camera, Intrinsics)]
     for each in cameras:
         if each.size != image.shape:

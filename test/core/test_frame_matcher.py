@@ -19,7 +19,8 @@ from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.stereo import RightImage
 from lightglue_trt_ros.core.types import HostFeatures, Matches
-from lightglue_trt_ros.utils.errors import BagError, FrameError
+from lightglue_trt_ros.engines.selection import Opened
+from lightglue_trt_ros.utils.errors import BagError, ConfigError, FrameError
 
 SPEC = EngineSpec(64, 80, 8)
 IMAGE = np.zeros((128, 160), np.uint8)
@@ -384,6 +385,11 @@ def test_results_compare_as_the_objects_they_are():
     assert second != third
 
 
+def test_what_open_backend_returns_is_refused_with_the_name_of_its_backend():
+    with pytest.raises(ConfigError, match=r'^Opened is no backend: give FrameMatcher open_backend\(config\).backend$'):
+        FrameMatcher(Opened(ScriptedBackend(), 'asked for'), MatcherConfig())
+
+
 def rig(camera: Intrinsics) -> StereoRig:
     return StereoRig(camera, dataclasses.replace(camera, shift_m=0.1))
 
@@ -398,6 +404,7 @@ HALF = dataclasses.replace(lens(0), width=80, height=64)
     ({'depth': lambda: DepthImage(np.ones(IMAGE.shape), 1.0, HALF)}, 'for 80x64 pixels'),
     ({'depth': DepthImage(np.ones(IMAGE.shape), 0.0, lens(0))}, r'\(128, 160\) of 0.0 m, .*set unit_m'),
     ({'depth': DepthImage(IMAGE, 0.001, lens(0))}, r'uint8 \(128, 160\) of 0.001 m, .*read 16 bits or more'),
+    ({'depth': DepthImage(np.full(IMAGE.shape, 1500, np.uint16), 1.0, lens(0))}, 'its median is 1500 m: its unit, 1 m, must'),
     ({'depth': DepthImage(np.ones(IMAGE.shape).tolist(), 1.0, lens(0))}, 'list is given where process takes ndarray'),
     ({'depth': np.ones(IMAGE.shape)}, 'ndarray is given where process takes DepthImage'),
     ({'depth': DepthImage(np.ones(IMAGE.shape), 1.0, lens(0).k)}, 'ndarray is given where process takes Intrinsics'),
