@@ -52,10 +52,11 @@ class CameraListener:
     when no more come, or only those that are nearly as it. One that cannot be used is none.
     """
 
-    def __init__(self, node: Node, needed_by: Sequence[str] = (), camera: str = '', image: str = 'image') -> None:
+    def __init__(self, node: Node, needed_by: Sequence[str] = (), camera: str = '', image: str = 'image',
+                 but: CameraListener | None = None) -> None:
         """`needed_by` names what waits for a CameraInfo, the subject of log lines; `camera` is empty for a single one.
 
-        `image` is the topic of its images, image or depth.
+        `image` is the topic of its images, image or depth; the topics of `but` are left out.
         """
         self._node = node
         self._waiting = f'{" and ".join(needed_by)} {"wait" if len(needed_by) > 1 else "waits"}' if needed_by else ''
@@ -63,8 +64,10 @@ class CameraListener:
         self._image_topic = node.resolve_topic_name(self._image_name)
         remapped, plain = (node.resolve_topic_name(self._info_name, only_expand=only) for only in (False, True))
         topics = (remapped,) if remapped != plain else camera_info_places(self._image_topic)
-        self._subscriptions = [self._listen(topic, number, newest(), qos_overriding_options=OVERRIDABLE)
-                               for number, topic in enumerate(topics)]
+        shared = {each.topic_name for each in but._subscriptions} if but else ()
+        topics = tuple(each for each in topics if each not in shared)
+        self._subscriptions: list[Any] = [self._listen(topic, number, newest(), qos_overriding_options=OVERRIDABLE)
+                                          for number, topic in enumerate(topics)]
         usual = max(1, len(topics) - 1)  # topics that log lines name: without the one below the images
         self.topic = ' or '.join(each.topic_name for each in self._subscriptions[:usual])
         self._infos: dict[str, _Heard] = {}  # newest of each frame_id, the newest of all last; replaced, never changed
@@ -103,13 +106,12 @@ class CameraListener:
             self._missing_since = min(self._missing_since, time.monotonic())
             self._look()
             where = f'CameraInfo on {self.topic}{self._elsewhere}'
-            missing = f'no {where}'
-            self.description = f'none: {missing}'
+            self.description = f'none: no {where}'
             self.problem = f'{self._waiting} for a {where}' if self._waiting else ''
             if self._waiting and needed:
                 self._warn(self.problem)
-            elif not self._waiting and time.monotonic() - self._missing_since > MISSING_S and self._is_due(missing):
-                self._node.get_logger().info(f'{missing}: matching goes on without the lens, see "Calibration" in '
+            elif not self._waiting and time.monotonic() - self._missing_since > MISSING_S and self._is_due(where):
+                self._node.get_logger().info(f'no {where}: matching goes on without the lens, see "Calibration" in '
                                              'docs/camera-setups.md')
             return None
         # of that frame_id, or one that can be of it; without one any message counts

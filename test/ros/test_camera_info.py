@@ -456,7 +456,7 @@ def test_a_camera_info_that_was_sent_once_and_is_kept_is_read(stack, camera):
                                         {'tracks_format': 'vins', 'depth': True}], ids=str)
 def test_all_that_needs_the_camera_shares_one_subscription(camera, parameters):
     run = camera(**parameters)
-    assert len(run.node.get_subscriptions_info_by_topic('/camera_info')) == 1 + bool(parameters.get('depth'))  # depth has its own
+    assert len(run.node.get_subscriptions_info_by_topic('/camera_info')) == 1
     run.tell(message())
     run.frames(2)
     assert run.focals == [60.0] * 2

@@ -265,6 +265,15 @@ def test_depth_with_a_camera_info_of_its_own_must_be_registered(stack, other):
     assert 'align_depth' in rig.peer.status()[1]
 
 
+def test_camera_info_that_images_and_depth_share_is_logged_once(stack, capfd):
+    rig = DepthRig(stack)
+    rig.tell_camera()
+    for number, image in enumerate(frames(3)):
+        matches = rig.send(number, image, WALL)
+    assert known(matches) == 1.0
+    assert capfd.readouterr().err.count('is used from now on') == 1
+
+
 def test_autofocus_does_not_make_registered_depth_another_cameras(stack):
     """Each topic's CameraInfo is kept until it has changed enough: those that are kept may be of different moments."""
     depth = DepthRig(stack).node._cameras[0]._paired

@@ -128,11 +128,6 @@ class PairedImages(ABC, Generic[Image]):
     def wanted(self) -> Wanted:
         """The subscription, for diagnostics."""
 
-    @property
-    def _came_whole(self) -> int:
-        """Messages that came, as in Wanted."""
-        return 0 if self._lost else self._came
-
     def verdict(self, frames: Wanted) -> Verdict | None:
         """Why most frames have no image, why the newest one cannot be used, or why it gives nothing; None without such problems."""
         if problem := self._pairing.problem:
@@ -198,7 +193,7 @@ class RightCamera(PairedImages[RightImage]):
 
     @property
     def wanted(self) -> Wanted:
-        return wanted_images(self.images, self._settings, self._rig.size, self._message_bytes, self._came_whole)
+        return wanted_images(self.images, self._settings, self._rig.size, self._message_bytes, 0 if self._lost else self._came)
 
     def _usable(self, item: bytes, frame: UInt8, calibration: StereoRig) -> RightImage:
         image, message = decode(item, self.images.msg_type, self._settings)
@@ -222,7 +217,7 @@ class DepthCamera(PairedImages[DepthImage]):
         """`camera` is the name of one of several, empty for a single one; `listener` is that of its images."""
         self._known = 0.0  # share of known pixels of the newest depth image
         self._compared: tuple[Intrinsics, Intrinsics, bool] | None = None  # calibrations, and whether they are the same
-        self._own = CameraListener(node, ('the check that depth is registered',), camera, 'depth')
+        self._own = CameraListener(node, ('the check that depth is registered',), camera, 'depth', listener)
         super().__init__(node, settings, camera_topic(camera, 'depth'), settings.depth_transport, DEPTH, settings.max_depth_skew_s,
                          listener)
 
@@ -233,7 +228,7 @@ class DepthCamera(PairedImages[DepthImage]):
     @property
     def wanted(self) -> Wanted:
         return Wanted(self.images, 'depth_transport', 'compressedDepth', 4 if self._settings.depth_transport == 'raw' else 0.4,
-                      self._own.size or self._listener.size, self._message_bytes, self._came_whole)
+                      self._own.size or self._listener.size, self._message_bytes, 0 if self._lost else self._came)
 
     def _usable(self, item: bytes, frame: UInt8, calibration: Intrinsics) -> DepthImage:
         view = view_image(item) if self._settings.depth_transport == 'raw' else None  # it saves copies
