@@ -15,7 +15,7 @@ from lightglue_trt_ros.core.types import Float64
 
 from ..baselines import MatchedPoints
 from ..predict.scene import MIN_BASELINE_M, Scene, Straight
-from .usual_mistakes import Corrected, Mistake, mistakes
+from .usual_mistakes import Corrected, Mistake, between, mistakes
 
 LEAST_PAIRS, MOST_PAIRS, POINTS = 6, 100, 50  # of consecutive frames; so many, and so many points of each, are enough
 DOUBT_PX, LEFT_PX, LEFT, ALIKE = 0.3, 0.6, 0.6, 1.25  # median distances with a mistake and without; shares of one and of the best
@@ -124,7 +124,7 @@ def distances(sample: PairMatches, model: Corrected) -> Float64:
     """Distances (N,) of matches from their epipolar lines, pixels, to the first order (Sampson)."""
     rays = _rays(sample, model)
     lines = np.cross(rays.step, rays.first)
-    back = np.einsum('nji,nj->ni', _rotations(model)[sample.pair], np.cross(rays.second, rays.step))
+    back = np.einsum('nji,nj->ni', between(model.poses)[sample.pair], np.cross(rays.second, rays.step))
     size = np.sqrt(np.sum(lines[:, :2]**2, axis=1) + np.sum(back[:, :2]**2, axis=1))
     return np.asarray(model.k[0, 0] * np.sum(lines * rays.second, axis=1) / np.maximum(size, 1e-12), np.float64)
 
@@ -135,15 +135,10 @@ def _before(sample: PairMatches, model: Corrected) -> float:
     return float(np.mean(np.sum(np.cross(rays.step, rays.first) * np.cross(rays.second, rays.first), axis=1) > 0))
 
 
-def _rotations(model: Corrected) -> Float64:
-    """(P, 3, 3) second camera from first."""
-    return np.asarray(model.poses[:, 1, :3, :3].transpose(0, 2, 1) @ model.poses[:, 0, :3, :3], np.float64)
-
-
 def _rays(sample: PairMatches, model: Corrected) -> Rays:
     steps = np.einsum('pji,pj->pi', model.poses[:, 1, :3, :3], model.poses[:, 0, :3, 3] - model.poses[:, 1, :3, 3])
     steps = steps / np.maximum(np.linalg.norm(steps, axis=1, keepdims=True), 1e-12)
     plane = ((sample.recorded if model.as_recorded else sample.points) - model.k[:2, 2]) / np.diag(model.k)[:2]
     plane = plane * (1 + model.bend * np.sum(plane**2, axis=2, keepdims=True))
     rays = np.concatenate([plane, np.ones((len(plane), 2, 1))], axis=2)
-    return Rays(np.einsum('nij,nj->ni', _rotations(model)[sample.pair], rays[:, 0]), rays[:, 1], steps[sample.pair])
+    return Rays(np.einsum('nij,nj->ni', between(model.poses)[sample.pair], rays[:, 0]), rays[:, 1], steps[sample.pair])

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from lightglue_trt_ros.core.timing import usual_period
 from lightglue_trt_ros.core.types import Float64
-from lightglue_trt_ros.datasets.poses import Trajectory, angles_deg, interpolated, poses_from, quaternions_from_rotations
+from lightglue_trt_ros.datasets.poses import Trajectory, angles_deg, interpolated, quaternions_from_rotations
 
 from ..predict.scene import SECOND, Scene
 from .trajectory import known_poses
+from .usual_mistakes import INVERT, between, of_axes, reordered
 
 LEAST_DEG, LEAST_PAIRS, MOST_PAIRS = 0.3, 10, 500  # pairs that rotate less say nothing; so many are enough
 WRONG, RIGHT = 0.5, 0.25  # median difference over the usual rotation: with a mistake, and without it
@@ -25,11 +26,8 @@ MOST_OFF_S, STEP_S, NEAR_PERIODS = 2.0, 0.01, 3  # of clocks that are tried; bet
 NEARLY = 2.0  # times the least difference, of clocks that are nearly as good
 LEAP_S = 0.0, 18.0, -18.0, 37.0, -37.0  # of clocks: those of GPS and of TAI are ahead of UTC
 SAME, LEAST_FROZEN = 1e-9, 3  # of a pose's entries; pairs
-OFF_AXES, ABOVE_NOISE = 0.1, 5  # of a rotation from one that swaps axes; rotations about a second axis, over what is left
-DIRECTIONS = ('right', 'left'), ('down', 'up'), ('forward', 'backward')  # of a camera's x, y and z, and against them
+ABOVE_NOISE = 5  # rotations about a second axis, over what is left
 LEFT_HANDED = '; mirror axes that are left-handed, as those of Unity and CARLA are'
-ORDERS = {'w, x, y, z': [1, 2, 3, 0], 'x, y, z, w': [3, 0, 1, 2]}  # of quaternions that were read in the other one
-
 
 class Clock(NamedTuple):
     """Stamps of the ground truth that are moved."""
@@ -70,24 +68,26 @@ class TruthCheck:
             return ''
         rows = np.unique(np.linspace(0, len(self._frames) - 1, MOST_PAIRS).round().astype(np.int64))
         pairs, seen = np.array(self._frames)[rows], np.array(self._rotations)[rows]
-        true, usual = self._scene.poses[:, :3, :3], float(np.median(angles_deg(seen)))
-        found = _apart(seen, _between(true, pairs))
-        reason, left = '', found
-        wrong = found > WRONG * usual
-        tried = _explanations(true, pairs, seen) if wrong else _orders(true, pairs, seen) if found > CLOCK_DEG else []
-        if explained := [each for each in tried if each[1] < RIGHT * (usual if wrong else found)]:
-            reason, left = ', or if '.join(reason for reason, _ in explained), min(left for _, left in explained)
-        if not reason and found > CLOCK_DEG:
-            clock = self._clock(pairs, seen)
-            if clock.difference_deg < min(LEFT * found, RIGHT * usual):
-                late = 'late' if clock.late_s > 0 else 'early'
-                leap = '; GPS and TAI are 18 and 37 s ahead of UTC' if abs(clock.late_s) > MOST_OFF_S else ''
-                reason, left = f'its stamps are about {abs(clock.late_s):.2f} s too {late}: correct its clock{leap}', \
-                    clock.difference_deg
-        return '' if not reason else (f'the ground truth does not rotate as the images do: these rotate by {usual:.2f} degrees a '
-                                      f'frame, it differs by {found:.2f}, and only by {left:.2f} if {reason}')
+        poses, usual = self._scene.poses[pairs], float(np.median(angles_deg(seen)))
+        found = _apart(seen, poses)
+        explained = _without_mistakes(poses, seen, found, usual)
+        if not explained and found > CLOCK_DEG:
+            explained = self._clock(pairs, seen, found, usual)
+        if not explained:
+            return ''
+        return (f'the ground truth does not rotate as the images do: these rotate by {usual:.2f} degrees a frame, it differs by '
+                f'{found:.2f}, and only by {min(explained.values()):.2f} if {", or if ".join(explained)}')
 
-    def _clock(self, pairs: NDArray[np.int64], seen: Float64) -> Clock:
+    def _clock(self, pairs: NDArray[np.int64], seen: Float64, found: float, usual: float) -> dict[str, float]:
+        """As `_without_mistakes`, of a clock."""
+        clock = self._best_clock(pairs, seen)
+        if clock.difference_deg >= min(LEFT * found, RIGHT * usual):
+            return {}
+        late = 'late' if clock.late_s > 0 else 'early'
+        leap = '; GPS and TAI are 18 and 37 s ahead of UTC' if abs(clock.late_s) > MOST_OFF_S else ''
+        return {f'its stamps are about {abs(clock.late_s):.2f} s too {late}: correct its clock{leap}': clock.difference_deg}
+
+    def _best_clock(self, pairs: NDArray[np.int64], seen: Float64) -> Clock:
         """The clock by which the ground truth fits best."""
         assert self._scene.poses is not None
         stamps, known = self._scene.timeline.stamps_ns, known_poses(self._scene.poses)
@@ -104,9 +104,8 @@ class TruthCheck:
                 continue
             share = ((at - first) / (second - first))[inside].ravel()
             rows = after[inside].ravel()
-            rotations = interpolated(truth.poses[rows - 1], truth.poses[rows], share)[:, :3, :3]
-            between = _between(rotations, np.arange(len(rotations)).reshape(-1, 2))
-            tried.append(Clock(late_ns / SECOND, _apart(seen[inside], between)))
+            poses = interpolated(truth.poses[rows - 1], truth.poses[rows], share).reshape(-1, 2, 4, 4)
+            tried.append(Clock(late_ns / SECOND, _apart(seen[inside], poses)))
         return _middle(tried)
 
 
@@ -119,9 +118,22 @@ def _middle(tried: list[Clock]) -> Clock:
     return Clock((tried[best - before].late_s + tried[best + after].late_s) / 2, tried[best].difference_deg)
 
 
-def _explanations(true: Float64, pairs: NDArray[np.int64], seen: Float64) -> list[tuple[str, float]]:
-    """Mistakes in the rotations `true` (F, 3, 3) of frames, and the median difference in degrees without each."""
-    vectors, others = _vectors(seen), _vectors(_between(true, pairs))
+def _without_mistakes(poses: Float64, seen: Float64, found: float, usual: float) -> dict[str, float]:
+    """Mistakes in `poses` (N, 2, 4, 4) of pairs that explain their rotations, and the median difference in degrees without each.
+
+    It is `found` with them, where images rotate by the `usual` angle. Another order of quaternions may change rotations by little.
+    """
+    wrong = found > WRONG * usual
+    tried = reordered(poses) if found > CLOCK_DEG else {}
+    if wrong:
+        tried = {INVERT: np.asarray(np.linalg.inv(poses), np.float64), **tried}
+    left = {**(_of_axes(poses, seen) if wrong else {}), **{reason: _apart(seen, each) for reason, each in tried.items()}}
+    return {reason: each for reason, each in left.items() if each < RIGHT * (usual if wrong else found)}
+
+
+def _of_axes(poses: Float64, seen: Float64) -> dict[str, float]:
+    """The same of a frame with other axes than the camera."""
+    vectors, others = _vectors(seen), _vectors(between(poses))
     axes, second = np.eye(3), 0.0
     off = np.abs(np.linalg.norm(others, axis=1) - np.linalg.norm(vectors, axis=1))  # other axes keep the angle
     for _ in range(3):  # wrong pairs fall out
@@ -129,41 +141,13 @@ def _explanations(true: Float64, pairs: NDArray[np.int64], seen: Float64) -> lis
         left, sizes, right = np.linalg.svd(others[near].T @ vectors[near])
         axes = left @ np.diag([1, 1, np.linalg.det(left @ right)]) @ right
         off, second = np.linalg.norm(others - vectors @ axes.T, axis=1), float(np.sqrt(sizes[1] / near.sum()))
-    explained = [(f'{of_axes(axes, second > ABOVE_NOISE * float(np.median(off)))}{LEFT_HANDED}', float(np.degrees(np.median(off)))),
-                 ('its poses are camera from world: invert them', _apart(seen, _between(true.transpose(0, 2, 1), pairs)))]
-    return explained + _orders(true, pairs, seen)
+    reason = of_axes(axes, are_known=second > ABOVE_NOISE * float(np.median(off)))
+    return {f'{reason}{LEFT_HANDED}': float(np.degrees(np.median(off)))}
 
 
-def of_axes(axes: Float64, are_known: bool) -> str:
-    """That poses are of another frame, in words; `axes` (3, 3), frame from camera, are not known by rotations about one axis."""
-    signs, found = np.round(axes), ''
-    if are_known and np.abs(axes - signs).max() < OFF_AXES:
-        words = [DIRECTIONS[int(np.abs(row).argmax())][int(row.sum() < 0)] for row in signs]
-        pose = np.eye(4, dtype=np.int64)
-        pose[:3, :3] = signs
-        found = (f', by its rotations x {words[0]}, y {words[1]}, z {words[2]}, as of a file with the line T_BS: '
-                 f'{pose.ravel().tolist()}, where the 4th, 8th and 12th number are its position')
-        if signs[2, 2] == 1:
-            found += f'; or the images are rotated by {np.degrees(np.arccos(signs[0, 0])):.0f} degrees: rotate them back'
-    return f'its poses are of a frame with other axes than the camera: say where the camera is in it (--camera-in-body){found}'
-
-
-def _orders(true: Float64, pairs: NDArray[np.int64], seen: Float64) -> list[tuple[str, float]]:
-    """The same of quaternions in another order, which may change the rotations between frames by little."""
-    known = np.asarray(np.isfinite(true).all(axis=(1, 2)), np.bool_)
-    quaternions = quaternions_from_rotations(np.where(known[:, None, None], true, np.eye(3)))
-    read = {order: poses_from(np.zeros((len(true), 3)), quaternions[:, columns])[:, :3, :3] for order, columns in ORDERS.items()}
-    return [(f'its quaternions are {order}: name its columns', _apart(seen, _between(each, pairs))) for order, each in read.items()]
-
-
-def _between(rotations: Float64, pairs: NDArray[np.int64]) -> Float64:
-    """Rotations (N, 3, 3) of second cameras from first ones, by the rotations of frames, world from camera."""
-    return np.asarray(rotations[pairs[:, 1]].transpose(0, 2, 1) @ rotations[pairs[:, 0]], np.float64)
-
-
-def _apart(one: Float64, other: Float64) -> float:
-    """Median angle between rotations (N, 3, 3), degrees."""
-    return float(np.median(angles_deg(one.transpose(0, 2, 1) @ other)))
+def _apart(seen: Float64, poses: Float64) -> float:
+    """Median angle between rotations (N, 3, 3) and those of true poses (N, 2, 4, 4), degrees."""
+    return float(np.median(angles_deg(seen.transpose(0, 2, 1) @ between(poses))))
 
 
 def _vectors(rotations: Float64) -> Float64:

@@ -13,10 +13,12 @@ from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.types import Float64
 from lightglue_trt_ros.datasets.poses import poses_from, quaternions_from_rotations
 
-from .truth_check import OFF_AXES, ORDERS, of_axes
-
 LEAST, MOST_BEND, MOST_OFF = 0.02, 1.0, 0.15  # of a change; of a radius; of the principal point, over the focal length
 MOST_AWAY_M = 5.0  # of a camera from the point that poses are of
+OFF_AXES = 0.1  # of a rotation from one that swaps axes
+DIRECTIONS = ('right', 'left'), ('down', 'up'), ('forward', 'backward')  # of a camera's x, y and z, and against them
+ORDERS = {'w, x, y, z': [1, 2, 3, 0], 'x, y, z, w': [3, 0, 1, 2]}  # of quaternions that were read in the other one
+INVERT = 'its poses are camera from world: invert them'
 
 
 class Corrected(NamedTuple):
@@ -47,13 +49,9 @@ def mistakes(camera: Intrinsics, poses: Float64) -> list[Mistake]:
 def _without_parameters(camera: Intrinsics, poses: Float64) -> list[Mistake]:
     inverse, rotations = np.asarray(np.linalg.inv(poses), np.float64), poses.copy()
     rotations[..., :3, :3] = inverse[..., :3, :3]
-    models = {'its poses are camera from world: invert them': Corrected(camera.k, inverse),
+    models = {INVERT: Corrected(camera.k, inverse),
               'its rotations are camera from world, its positions are not: invert the rotations': Corrected(camera.k, rotations)}
-    flat = poses.reshape(-1, 4, 4)
-    quaternions = quaternions_from_rotations(flat[:, :3, :3])
-    for order, columns in ORDERS.items():
-        read = poses_from(flat[:, :3, 3], quaternions[:, columns]).reshape(poses.shape)
-        models[f'its quaternions are {order}: name its columns'] = Corrected(camera.k, read)
+    models |= {reason: Corrected(camera.k, read) for reason, read in reordered(poses).items()}
     if camera.lens.distorts:
         models['the images have no distortion, as rectified ones: give a calibration without coefficients'] = \
             Corrected(camera.k, poses, as_recorded=True)
@@ -63,6 +61,19 @@ def _without_parameters(camera: Intrinsics, poses: Float64) -> list[Mistake]:
 
 def _always(given: Any, *_: object) -> Any:
     return given
+
+
+def reordered(poses: Float64) -> dict[str, Float64]:
+    """Poses (P, 2, 4, 4) with their quaternions read in another order, by what would be wrong then."""
+    flat = poses.reshape(-1, 4, 4)
+    quaternions = quaternions_from_rotations(flat[:, :3, :3])
+    return {f'its quaternions are {order}: name its columns':
+            poses_from(flat[:, :3, 3], quaternions[:, columns]).reshape(poses.shape) for order, columns in ORDERS.items()}
+
+
+def between(poses: Float64) -> Float64:
+    """Rotations (P, 3, 3) of second cameras from first ones, by poses (P, 2, 4, 4), world from camera."""
+    return np.asarray(poses[:, 1, :3, :3].transpose(0, 2, 1) @ poses[:, 0, :3, :3], np.float64)
 
 
 def _of_matrix(k: Float64, poses: Float64) -> list[Mistake]:
@@ -150,6 +161,20 @@ def _mounted(vector: Float64) -> str:
         return of_axes(axes, True)
     return (f'the camera is rotated by {np.degrees(np.linalg.norm(vector)):.0f} degrees against the frame of the poses: say how '
             '(--camera-in-body)')
+
+
+def of_axes(axes: Float64, are_known: bool) -> str:
+    """That poses are of another frame, in words; `axes` (3, 3), frame from camera, are not known by rotations about one axis."""
+    signs, found = np.round(axes), ''
+    if are_known and np.abs(axes - signs).max() < OFF_AXES:
+        words = [DIRECTIONS[int(np.abs(row).argmax())][int(row.sum() < 0)] for row in signs]
+        pose = np.eye(4, dtype=np.int64)
+        pose[:3, :3] = signs
+        found = (f', by its rotations x {words[0]}, y {words[1]}, z {words[2]}, as of a file with the line T_BS: '
+                 f'{pose.ravel().tolist()}, where the 4th, 8th and 12th number are its position')
+        if signs[2, 2] == 1:
+            found += f'; or the images are rotated by {np.degrees(np.arccos(signs[0, 0])):.0f} degrees: rotate them back'
+    return f'its poses are of a frame with other axes than the camera: say where the camera is in it (--camera-in-body){found}'
 
 
 def _changed(parameters: Float64) -> bool:
