@@ -36,12 +36,7 @@ TOPIC = re.compile(r'(/|\b)[A-Za-z_]\w*(/[A-Za-z_]\w*)*', re.ASCII)
 @command('make_bag', interrupted='interrupted; nothing was written')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when the bag is written, 1 with a message when it is not."""
-    parser = _parser()
-    args = parser.parse_args(argv)
-    if args.degrade and args.stereo:
-        parser.error('--degrade is of one camera: leave out --stereo')
-    if args.out.resolve() == args.folder.resolve():
-        parser.error(f'{args.out} is the recording itself: name another directory to write')
+    parser, args = _parse(argv)
     recording = open_recording(args.folder, args.image_topic, image_bits=args.image_bits, depth_scale=args.depth_scale)
     folder = recording if isinstance(recording, FolderRecording) else None
     if folder is not None and args.image_topic and not TOPIC.fullmatch(args.image_topic):
@@ -51,9 +46,7 @@ def main(argv: list[str] | None = None) -> int:
     right = folder.right if folder is not None and args.stereo else None
     if args.stereo and right is None:
         raise BagError(f'{args.folder} has no right images')
-    depth = None if folder is None or args.no_depth or camera_stands(args.degrade) else folder.depth
-    if depth is None and args.degrade and not args.no_depth and recording.depth is not None:
-        log.info('depth images are left out: ' + ('they are of a bag' if folder is None else 'they are of a camera that moves'))
+    depth = None if args.no_depth else _depth(recording, args.degrade)
     if args.depth_scale and depth is None:
         parser.error(f'--depth-scale is of depth images: {args.folder} has none, or they are left out')
     _log_notes(recording)
@@ -80,7 +73,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _parser() -> argparse.ArgumentParser:
+def _parse(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Namespace]:
     parser = argparse.ArgumentParser(
         prog='make_bag', formatter_class=HelpInLines, description='Write a rosbag2 with images, CameraInfo and ground truth (poses '
         'of the camera) from an image folder: images/, timestamps.txt (seconds, one per image), and where they exist '
@@ -101,7 +94,12 @@ def _parser() -> argparse.ArgumentParser:
                         'light or with structure that is no part of the scene; of several one after the other\n'
                         + in_lines(DEGRADATIONS))
     parser.add_argument('--force', action='store_true', help='replace OUT where it is a bag')
-    return parser
+    args = parser.parse_args(argv)
+    if args.degrade and args.stereo:
+        parser.error('--degrade is of one camera: leave out --stereo')
+    if args.out.resolve() == args.folder.resolve():
+        parser.error(f'{args.out} is the recording itself: name another directory to write')
+    return parser, args
 
 
 def _log_notes(recording: Recording) -> None:
@@ -133,6 +131,16 @@ def _images(recording: Recording, names: Sequence[str]) -> Iterator[tuple[int, N
         return
     for frame in degraded_frames(readable_frames(recording, lambda line: None), names, recording.bits):
         yield frame.stamp_ns, gray_of(frame.load())
+
+
+def _depth(recording: Recording, names: Sequence[str]) -> FolderRecording | None:
+    """The depth images of a folder whose camera does not stand by its degradations."""
+    if isinstance(recording, FolderRecording) and not camera_stands(names):
+        return recording.depth
+    if names and recording.depth is not None:
+        of_folder = isinstance(recording, FolderRecording)
+        log.info(f'depth images are left out: they are of a {"camera that moves" if of_folder else "bag"}')
+    return None
 
 
 def _ground_truth(recording: Recording, names: Sequence[str], stamps: Sequence[int]) -> Trajectory | None:

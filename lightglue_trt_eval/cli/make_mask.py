@@ -33,6 +33,26 @@ RED = (0, 0, 255)
 @command('make_mask', interrupted='interrupted; nothing more was written')
 def main(argv: list[str] | None = None) -> int:
     """Exit code 0 when every mask is written, 1 with a message when one is not."""
+    args = _parse(argv)
+    several, failures = bool(args.cameras) or args.stereo, list[str]()
+    for name, recording in _recordings(args, failures).items():
+        path = Path(str(args.out).replace('{camera}', name))
+        try:
+            _make(recording, path, args.max_frames)
+        except LightglueTrtError as error:
+            if not several:
+                raise
+            failures.append(f'{name}: {error}')
+    if not failures:
+        mask = f'{args.out.resolve()}'
+        print('then give the node mask_file:='
+              + (mask.replace('{camera}', 'left') + ', which masks left images only' if args.stereo else mask))
+    for failure in failures:
+        print(f'make_mask: {failure}', file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog='make_mask', description='Find what stands still in the images of a moving camera: the border of a fisheye, a bonnet '
         'or gripper, burnt-in text, the dots of a projector, hot pixels, dirt on the lens. Write it as the mask that the parameter '
@@ -48,31 +68,17 @@ def main(argv: list[str] | None = None) -> int:
     add_image_bits(parser)
     args = parser.parse_args(argv)
     several = bool(args.cameras) or args.stereo
-    out = args.out or Path('mask_{camera}.png' if several else 'mask.png')
+    args.out = args.out or Path('mask_{camera}.png' if several else 'mask.png')
     if args.cameras:
         check_camera_options(parser, args.cameras, args.image_topic)
     if args.cameras and args.stereo:
         parser.error('--stereo is of one pair: leave out --cameras')
-    if several and '{camera}' not in str(out):
-        parser.error(f'--out {out} is one file for several cameras: write {{camera}} where a name stands, e.g. mask_{{camera}}.png')
-    if out.suffix.lower() != '.png':
-        parser.error(f'--out {out}: the mask is a PNG, as mask_file takes it; give a name that ends in .png')
-    failures = list[str]()
-    for name, recording in _recordings(args, failures).items():
-        path = Path(str(out).replace('{camera}', name))
-        try:
-            _make(recording, path, args.max_frames)
-        except LightglueTrtError as error:
-            if not several:
-                raise
-            failures.append(f'{name}: {error}')
-    if not failures:
-        mask = f'{out.resolve()}'
-        print('then give the node mask_file:='
-              + (mask.replace('{camera}', 'left') + ', which masks left images only' if args.stereo else mask))
-    for failure in failures:
-        print(f'make_mask: {failure}', file=sys.stderr)
-    return 1 if failures else 0
+    if several and '{camera}' not in str(args.out):
+        parser.error(f'--out {args.out} is one file for several cameras: write {{camera}} where a name stands, e.g. '
+                     'mask_{camera}.png')
+    if args.out.suffix.lower() != '.png':
+        parser.error(f'--out {args.out}: the mask is a PNG, as mask_file takes it; give a name that ends in .png')
+    return args
 
 
 def _recordings(args: argparse.Namespace, failures: list[str]) -> dict[str, Recording]:

@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import CancelledError
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -123,18 +123,10 @@ class FleetRun:
         for future in futures:
             future.add_done_callback(ready.put)
         total, started = len(futures), time.monotonic()
-        size_done, size_in_all, last_connected = 0, sum(map(size, futures.values())), started
+        size_done, size_in_all = 0, sum(map(size, futures.values()))
         try:
             with progress(title, total) as bar:
-                while futures and not self._stopped():
-                    try:
-                        future = ready.get(timeout=LISTEN_S)
-                    except queue.Empty:
-                        if self._client.status == 'running':
-                            last_connected = time.monotonic()
-                        elif self._client.status == 'closed' or time.monotonic() - last_connected > GONE_S:
-                            raise ConnectionError from None
-                        continue
+                while futures and (future := self._next(ready)) is not None:
                     if future.status in ('cancelled', 'lost'):  # the scheduler is another one, or gone
                         raise ConnectionError
                     error = future.exception()
@@ -152,6 +144,18 @@ class FleetRun:
         finally:
             if futures:
                 self._end(list(futures))
+
+    def _next(self, ready: queue.SimpleQueue[Any]) -> Any:
+        """The next future that is done, None where an end is asked for. Raises ConnectionError where the scheduler is lost."""
+        last_connected = time.monotonic()
+        while not self._stopped():
+            with suppress(queue.Empty):
+                return ready.get(timeout=LISTEN_S)
+            if self._client.status == 'running':
+                last_connected = time.monotonic()
+            elif self._client.status == 'closed' or time.monotonic() - last_connected > GONE_S:
+                raise ConnectionError
+        return None
 
     def _end(self, futures: list[Any]) -> None:
         """Nothing more starts, and what runs is ended."""

@@ -28,6 +28,7 @@ from ..images.moving_frames import Alternation, small_of
 from .frames import Frames, ShownDepth, ShownFrame
 from .methods import Alone, Method, by_networks, open_methods
 from .predictions import FramePredictions, Predicted, Prediction, Predictions, keep
+from .scene import Scene
 
 BACKWARD_PAIRS = 20  # that are matched backwards as well, at most
 
@@ -91,9 +92,9 @@ def predict_together(methods: Sequence[Method], frames: Frames, strides: Sequenc
 def _match(methods: Sequence[Method], frames: Frames, strides: Sequence[int], kept: Predictions, advance: Callable[[int], None],
            first: bool) -> None:
     """Every method on every frame: ours in this thread, each baseline in another one meanwhile."""
-    scene, standing, depth_before, untextured, interlaced = frames.scene, None, None, 0, 0
+    standing, depth_before, untextured, interlaced = None, None, 0, 0
     metric = frames.depths is not None or frames.stereo is not None
-    backward = {second for _, second in scene.timeline.pairs(min(BACKWARD_PAIRS, frames.sampled))}
+    backward = {second for _, second in frames.scene.timeline.pairs(min(BACKWARD_PAIRS, frames.sampled))}
     runs = [_MethodRun(method, strides, frames) for method in methods]
     with ExitStack() as stack:
         files = [stack.enter_context(kept.file(method.name, 'wb')) for method in methods]
@@ -107,10 +108,7 @@ def _match(methods: Sequence[Method], frames: Frames, strides: Sequence[int], ke
             started = [None if run.method.ours else threads.submit(each) for run, each in zip(runs, work, strict=True)]
             predictions = [each() if future is None else future.result() for each, future in zip(work, started, strict=True)]
             with frames.wall.spent('estimating'):
-                for stride, reference in references.items():
-                    points = next((each.by_stride[stride].points for each in predictions if stride in each.by_stride), None)
-                    if reference is not None and points is not None:
-                        scene.motion((reference.number, shown.number), (reference.image, shown.image), points)
+                _estimate(frames.scene, shown, references, predictions)
             standing = _more(standing, predictions[0])
             untextured += texture_of(shown.image) < TEXTURE
             interlaced += is_interlaced(shown.image)
@@ -127,6 +125,15 @@ def _match(methods: Sequence[Method], frames: Frames, strides: Sequence[int], ke
                        'record progressive video, or keep every second row')
     elif standing is not None:
         frames.on_note(f'{methods[0].name}: {standing.in_words}')
+
+
+def _estimate(scene: Scene, shown: ShownFrame, references: dict[int, ShownFrame | None],
+              predictions: Sequence[FramePredictions]) -> None:
+    """Have the scene estimate the motion of each pair, by the first method that has matches of it."""
+    for stride, reference in references.items():
+        points = next((each.by_stride[stride].points for each in predictions if stride in each.by_stride), None)
+        if reference is not None and points is not None:
+            scene.motion((reference.number, shown.number), (reference.image, shown.image), points)
 
 
 def with_references(frames: Frames, strides: Sequence[int]) -> Iterator[tuple[ShownFrame, dict[int, ShownFrame | None]]]:
