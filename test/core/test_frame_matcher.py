@@ -50,15 +50,23 @@ class ScriptedBackend(NullBackend):
         return Matches(indices, np.where(indices >= 0, 0.9, 0).astype(np.float32), 9)
 
 
-def matcher(script=None, **settings) -> tuple[FrameMatcher, ScriptedBackend]:
-    backend = ScriptedBackend(script)
+def matcher(script=None, backend=None, **settings) -> tuple[FrameMatcher, ScriptedBackend]:
+    backend = backend or ScriptedBackend(script)
     config = MatcherConfig(image_height=64, image_width=80, max_keypoints=8, **settings)
     return FrameMatcher(backend, config), backend
 
 
+def lens(k1: float, source: str = '') -> Intrinsics:
+    return Intrinsics(160, 128, np.array([[100.0, 0, 80], [0, 100, 64], [0, 0, 1]]), 'plumb_bob', np.array([k1, 0, 0, 0, 0]),
+                      source=source)
+
+
+def rig(camera: Intrinsics) -> StereoRig:
+    return StereoRig(camera, dataclasses.replace(camera, shift_m=0.1))
+
+
 def depth_image(shape: tuple[int, int] = IMAGE.shape) -> DepthImage:
-    camera = Intrinsics(160, 128, np.array([[100.0, 0, 80], [0, 100, 64], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
-    return DepthImage(np.full(shape, 2, np.float32), 1.0, camera)
+    return DepthImage(np.full(shape, 2, np.float32), 1.0, lens(0))
 
 
 def test_depth_that_comes_late_is_waited_for_when_the_frame_is_matched():
@@ -74,15 +82,6 @@ def test_depth_that_comes_late_is_waited_for_when_the_frame_is_matched():
     assert asked == [1], 'after the match of the pair'
     np.testing.assert_array_equal(matches.xyz[:, 2], 2)
     assert frames.process(IMAGE, 0.2, depth=lambda: None).xyz is None, 'none came'
-
-
-def test_depth_of_another_size_is_refused():
-    frames, _ = matcher()
-    for depth in (depth_image((64, 80)), lambda: depth_image((64, 80))):
-        frames.reset()
-        frames.process(IMAGE, 0.0)
-        with pytest.raises(FrameError, match=r'the depth image is float32 \(64, 80\) of 1.0 m, the image \(128, 160\): register'):
-            frames.process(IMAGE, 0.1, depth=depth)
 
 
 def test_each_frame_is_extracted_exactly_once_and_features_are_reused():
@@ -231,7 +230,7 @@ def test_thresholds_of_the_moment_reach_the_matcher():
     frames, backend = matcher(match_threshold=0.2)
     frames.process(IMAGE, 0.0)
     frames.process(IMAGE, 0.1)
-    frames.config = MatcherConfig(image_height=64, image_width=80, max_keypoints=8, match_threshold=0.7, detection_threshold=0.01)
+    frames.config = dataclasses.replace(frames.config, match_threshold=0.7, detection_threshold=0.01)
     frames.process(IMAGE, 0.2)
     assert [(t.match, t.detection) for t in backend.thresholds] == [(pytest.approx(0.2), 0.0005), (pytest.approx(0.7), 0.01)]
 
@@ -247,8 +246,7 @@ def test_a_network_that_gives_no_numbers_costs_the_points_that_have_none(value, 
                 found.keypoints[2], found.keypoints[5, 0] = value, value
             return found
 
-    backend = Hostile()
-    frames = FrameMatcher(backend, MatcherConfig(image_height=64, image_width=80, max_keypoints=8, refinement=refinement))
+    frames, _ = matcher(backend=Hostile(), refinement=refinement)
     image = np.random.default_rng(0).integers(0, 256, IMAGE.shape, np.uint8)
     results = [frames.process(image, 0.1 * number) for number in range(6)][1:]
     assert [int(np.count_nonzero(result.carried == 0)) for result in results] == [8, 6, 6, 8, 8]
@@ -275,10 +273,9 @@ def test_right_keypoints_and_scores_that_are_no_numbers_are_no_matches(value):
                 found.scores[4] = value
             return found
 
-    camera = Intrinsics(160, 128, np.array([[100.0, 0, 80], [0, 100, 64], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
-    frames = FrameMatcher(Pair(), MatcherConfig(image_height=64, image_width=80, max_keypoints=8))
+    frames, _ = matcher(backend=Pair())
     frames.process(IMAGE, 0.0)
-    found = frames.process(IMAGE, 0.1, RightImage(IMAGE, StereoRig(camera, dataclasses.replace(camera, shift_m=0.1))))
+    found = frames.process(IMAGE, 0.1, RightImage(IMAGE, rig(lens(0))))
     for values in (found.right_keypoints, found.xyz, found.sigma_z[:, None]):
         np.testing.assert_array_equal(np.isfinite(values).all(axis=1), [row not in (2, 4, 5) for row in range(8)])
         assert not np.isinf(values).any()
@@ -324,18 +321,13 @@ def test_real_networks_track_a_real_photograph():
     assert all(place[track] == point for track, point in went_on if track in place), 'a track goes on from where it was'
     assert len(set(again.track_ids) & set(matches.track_ids)) > 40
     assert again.track_lengths.max() == 3
-    frames.config = MatcherConfig(image_height=240, image_width=328, max_keypoints=256, refinement='none')
+    frames.config = dataclasses.replace(frames.config, refinement='none')
     frames.reset()
     frames.process(image, 0.3)
     plain = frames.process(view, 0.4)
     assert 'place' not in plain.stage_ms
     projected = np.c_[plain.reference_keypoints, np.ones(len(plain))] @ homography.T
     assert np.median(np.linalg.norm(projected[:, :2] - plain.keypoints, axis=1)) > 0.3
-
-
-def lens(k1: float, source: str = '') -> Intrinsics:
-    return Intrinsics(160, 128, np.array([[100.0, 0, 80], [0, 100, 64], [0, 0, 1]]), 'plumb_bob', np.array([k1, 0, 0, 0, 0]),
-                      source=source)
 
 
 def test_first_calibration_keeps_tracks_and_another_one_starts_anew():
@@ -390,10 +382,6 @@ def test_what_open_backend_returns_is_refused_with_the_name_of_its_backend():
         FrameMatcher(Opened(ScriptedBackend(), 'asked for'), MatcherConfig())
 
 
-def rig(camera: Intrinsics) -> StereoRig:
-    return StereoRig(camera, dataclasses.replace(camera, shift_m=0.1))
-
-
 HALF = dataclasses.replace(lens(0), width=80, height=64)
 
 
@@ -402,6 +390,8 @@ HALF = dataclasses.replace(lens(0), width=80, height=64)
     ({'right': RightImage(IMAGE, StereoRig(lens(0), dataclasses.replace(HALF, shift_m=0.1)))}, 'for 80x64 pixels'),
     ({'depth': DepthImage(np.ones(IMAGE.shape), 1.0, HALF)}, 'for 80x64 pixels'),
     ({'depth': lambda: DepthImage(np.ones(IMAGE.shape), 1.0, HALF)}, 'for 80x64 pixels'),
+    ({'depth': depth_image((64, 80))}, r'the depth image is float32 \(64, 80\) of 1.0 m, the image \(128, 160\): register'),
+    ({'depth': lambda: depth_image((64, 80))}, r'the depth image is float32 \(64, 80\) of 1.0 m'),
     ({'depth': DepthImage(np.ones(IMAGE.shape), 0.0, lens(0))}, r'\(128, 160\) of 0.0 m, .*set unit_m'),
     ({'depth': DepthImage(IMAGE, 0.001, lens(0))}, r'uint8 \(128, 160\) of 0.001 m, .*read 16 bits or more'),
     ({'depth': DepthImage(np.full(IMAGE.shape, 1500, np.uint16), 1.0, lens(0))}, 'its median is 1500 m: its unit, 1 m, must'),
@@ -455,9 +445,8 @@ def test_where_two_kinds_of_frames_alternate_each_is_matched_with_its_own():
 
 def test_frames_that_alternate_and_a_stereo_pair_do_not_go_together():
     frames, _ = matcher(refinement='none', reference='alternate')
-    camera = depth_image().camera
     with pytest.raises(FrameError, match='alternate'):
-        frames.process(IMAGE, 0.0, RightImage(IMAGE, StereoRig(camera, dataclasses.replace(camera, shift_m=0.1))))
+        frames.process(IMAGE, 0.0, RightImage(IMAGE, rig(lens(0))))
 
 
 def test_the_reference_may_change_while_frames_come():
