@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import cv2
 import numpy as np
@@ -85,7 +86,7 @@ def test_velocity_is_since_last_frame_even_with_an_older_keyframe():
 
 def test_ids_stay_where_float32_tells_them_apart():
     tracks = VinsTracks(2)
-    tracks._next = LARGEST_ID - 2
+    tracks._numbers = itertools.count(LARGEST_ID - 1)
     found = tracks.update(frame(1.0, [1, 2], [[100, 100], [300, 100]]), PINHOLE)
     assert sorted(found.ids) == [0, LARGEST_ID - 1]
     assert channels(found, 5)['id'].astype(np.int64).tolist() == found.ids.tolist()

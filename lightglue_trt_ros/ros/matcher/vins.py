@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import array
+import itertools
 import math
 from typing import Any, NamedTuple
 
@@ -92,7 +93,7 @@ class VinsTracks:
     def __init__(self, max_tracks: int, camera: int = 0, cameras: int = 1) -> None:
         """`camera` is counted from 0, of `cameras`."""
         self.max_tracks, self._camera, self._cameras = max_tracks, camera, cameras
-        self._next = 0
+        self._numbers = itertools.count(1)  # of new tracks
         self._last: dict[int, _Observed] = {}  # by the matcher's track ids
         self._stamp = math.nan  # of the last message
 
@@ -117,9 +118,10 @@ class VinsTracks:
         good = np.flatnonzero(np.isfinite(velocities).all(axis=1))
         if right is not None and matches.right_keypoints is not None:
             right_points = normalised(matches.right_keypoints[rows], right)
-        self._last = {ids[index]: _Observed(self._last[ids[index]].number if ids[index] in self._last else self._new_number(),
+        self._last = {ids[index]: _Observed(self._last[ids[index]].number if ids[index] in self._last else next(self._numbers),
                                             points[index], right_points[index]) for index in good.tolist()}
-        numbers = np.array([observed.number for observed in self._last.values()], np.int64) * self._cameras + self._camera
+        numbers = np.array([observed.number for observed in self._last.values()], np.int64) % (LARGEST_ID // self._cameras)
+        numbers = numbers * self._cameras + self._camera
         camera = np.zeros(len(good), np.int64)
         tracks = VinsPoints(camera, numbers, points[good], matches.keypoints[rows[good]], velocities[good])
         in_right = np.isfinite(right_points[good]).all(axis=1)
@@ -131,10 +133,6 @@ class VinsTracks:
             tracks = VinsPoints(*(np.concatenate([mine, theirs]) for mine, theirs in zip(tracks, right_tracks, strict=True)))
         self._stamp = matches.stamp
         return tracks
-
-    def _new_number(self) -> int:
-        self._next = (self._next + 1) % (LARGEST_ID // self._cameras)
-        return self._next
 
 
 def bucketed(pixels: Float32, kept: NDArray[np.bool_], lengths: NDArray[np.uint32], scores: Float32, size: Size,
