@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -60,23 +60,31 @@ def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING, waits: s
     `waits` says why frames are held up before they are matched, `several` that the images have several publishers. Behind a
     `fault` of images or topics no rate counts. What never ends with some cameras and computers hides nothing else.
     """
-    (seconds, count), first = statistics.recent(), fault or otherwise
-    if is_rejected := statistics.rejection_age_s < RECENT_S:
-        rejected, is_alone = f'frames are rejected: {statistics.last_error}', first.level != WARN or not count.processed
-        first = Verdict(WARN, rejected, logged=True) if is_alone else Verdict(WARN, f'{rejected}; {first.message}')
-    if fault is not None or (is_rejected and not count.processed):
-        return first
-    problems = [first.message] if first.level == WARN else []
+    state, is_rejected = fault or otherwise, statistics.rejection_age_s < RECENT_S
+    problems = [Verdict(WARN, f'frames are rejected: {statistics.last_error}', logged=True)] if is_rejected else []
+    if is_rejected and not statistics.recent()[1].processed:
+        return problems[0]
+    if state.level == WARN:
+        problems.append(state)
+    if fault is None:
+        problems += [Verdict(WARN, line) for line in _of_rates(statistics, waits, several)]
+    if len(problems) > 1:
+        return Verdict(WARN, '; '.join(each.message for each in problems))
+    return problems[0] if problems else state
+
+
+def _of_rates(statistics: FrameStatistics, waits: str, several: str) -> Iterator[str]:
+    """Resets, losses and drops of the last seconds that are too many, as in `working`."""
+    seconds, count = statistics.recent()
     if count.resets >= OFTEN or 1 < count.resets >= count.processed:  # a slow camera has few frames
-        problems.append(f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time because '
-                        f'{statistics.last_reset}{several and "; "}{several}')
+        yield (f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time because {statistics.last_reset}'
+               f'{several and "; "}{several}')
     if count.lost:
-        problems.append(f'{count.lost} of {count.received + count.lost} frames of the last {seconds:.0f} s '
-                        f'were lost before they came here: {LOST}')
+        yield (f'{count.lost} of {count.received + count.lost} frames of the last {seconds:.0f} s were lost before they came here: '
+               f'{LOST}')
     elif seconds > SETTLED_S and count.replaced > SLOW * count.received:
-        problems.append(f'slower than the camera: {count.replaced / seconds:.1f} of {count.received / seconds:.1f} frames a second '
-                        f'are dropped: {waits or "fewer keypoints, smaller images or a GPU make it faster"}')
-    return first if '; '.join(problems) in ('', first.message) else Verdict(WARN, '; '.join(problems))
+        yield (f'slower than the camera: {count.replaced / seconds:.1f} of {count.received / seconds:.1f} frames a second are '
+               f'dropped: {waits or "fewer keypoints, smaller images or a GPU make it faster"}')
 
 
 def mixed_matches(node: Node, topic: str) -> Verdict | None:

@@ -53,14 +53,10 @@ class PairedImages(ABC, Generic[Image]):
         self._refusals = FadingLog()  # of the pipeline's thread
         self.begin()
         self.images: Any = subscribe(node, settings, topic, transport, self._on_image, self._on_lost, waiting=PARTNERS)
+        self.topic: str = self.images.topic_name
 
     def close(self) -> None:
         self._node.destroy_subscription(self.images)
-
-    @property
-    def topic(self) -> str:
-        """Of the images, resolved."""
-        return str(self.images.topic_name)
 
     def begin(self) -> None:
         """Forget earlier images, when the node becomes active."""
