@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import cv2
@@ -79,45 +81,50 @@ def score_pair(frames: tuple[int, int], stamp: float, points: Points | None, cam
     given: Points = ([], []) if points is None else points
     sides = [np.asarray(side, np.float64).reshape(-1, 2) for side in given]
     usable = np.asarray(np.isfinite(np.hstack(sides)).all(axis=1), np.bool_)
-    points0, points1 = (side[usable] for side in sides)
-    inliers, model = count_inliers(points0, points1, camera)
+    x0, x1 = (side[usable] for side in sides)
+    inliers, model = count_inliers(x0, x1, camera)
     pair = PairResult(frames, stamp, len(usable), inliers, model)
     if camera is None:
         return PairScore(pair, None, None)
     matrix = np.asarray(camera, np.float64)
-    covariances = None if covariances is None else np.asarray(covariances)[usable]
-    jacobians = None if jacobians is None else jacobians[usable]
-    weights: tuple[ArrayLike, ...] = () if covariances is None else (covariances,)
-    estimate = estimator(points0, points1, matrix, matrix, *weights) if len(points0) else None
+    weights = () if covariances is None else (np.asarray(covariances)[usable],)
+    slopes = None if jacobians is None else jacobians[usable]
+    deviations = partial(_plausible_deviations, x0, x1, *weights, slopes) if weights else None
+    estimate = estimator(x0, x1, matrix, matrix, *weights) if len(x0) else None
     off, known = None, dict[str, Any]()  # from the estimated geometry, which many points know better than most truths do
-    if estimate is not None and covariances is not None:
-        off = _plausible_deviations(points0, points1, covariances, two_view.fundamental_of(estimate, matrix, matrix), jacobians)
+    if estimate is not None and deviations is not None:
+        off = deviations(two_view.fundamental_of(estimate, matrix, matrix))
         known |= {'within_1_sigma': _share(off, 1), 'within_2_sigma': _share(off, 2)}
     if pose0 is None or pose1 is None or not known_poses(np.stack([np.asarray(pose0), np.asarray(pose1)])).all():
         return PairScore(dataclasses.replace(pair, **known), None, estimate, off)
-    rotation, translation = relative_pose(pose0, pose1)
-    step_m = float(np.linalg.norm(translation))
+    of_truth, errors = _against_truth(x0, x1, matrix, (pose0, pose1), estimate, motion, deviations)
+    errors_px = np.full(len(usable), np.inf)
+    errors_px[usable] = errors
+    return PairScore(dataclasses.replace(pair, **known, **of_truth), errors_px, estimate, off)
+
+
+def _against_truth(x0: Float64, x1: Float64, matrix: Float64, poses: tuple[ArrayLike, ArrayLike], estimate: RelativePose | None,
+                   motion: Motion | None, deviations: Callable[[Float64], Float64] | None) -> tuple[dict[str, Any], Float64]:
+    """Fields of a pair's result, and distances (M,) of its matches from the true geometry, pixels."""
+    rotation, translation = relative_pose(*poses)
+    step_m, known = float(np.linalg.norm(translation)), dict[str, Any]()
     if step_m > MIN_BASELINE_M:
-        true = two_view.fundamental_from_poses(pose0, pose1, matrix, matrix)
-        errors = epipolar_errors(points0, points1, true)
-        if covariances is not None:
-            truly_off = _plausible_deviations(points0, points1, covariances, true, jacobians)
-            known |= {'true_within_1_sigma': _share(truly_off, 1), 'true_within_2_sigma': _share(truly_off, 2)}
+        true = two_view.fundamental_from_poses(*poses, matrix, matrix)
+        errors = epipolar_errors(x0, x1, true)
+        if deviations is not None:
+            off = deviations(true)
+            known |= {'true_within_1_sigma': _share(off, 1), 'true_within_2_sigma': _share(off, 2)}
     else:
-        errors = homography_errors(points0, points1, matrix @ rotation @ np.linalg.inv(matrix))
+        errors = homography_errors(x0, x1, matrix @ rotation @ np.linalg.inv(matrix))
     rotation_deg = direction_deg = math.inf
     if estimate is not None:
         rotation_deg, direction_deg = two_view.pose_error_deg(estimate.rotation, estimate.translation, rotation, translation,
                                                               min_baseline=MIN_BASELINE_M)
     resolved = step_m > MIN_BASELINE_M if motion is None else motion.resolved
     precision = tuple(float(np.mean(errors < limit)) if len(errors) else 0.0 for limit in PRECISION_PX)
-    pair = dataclasses.replace(
-        pair, **known, precision=precision, error_median_px=float(np.median(errors)) if len(errors) else None,
-        rotation_deg=rotation_deg, translation_deg=direction_deg if resolved else None, step_m=step_m,
-        step_per_depth=None if motion is None else motion.per_depth)
-    errors_px = np.full(len(usable), np.inf)
-    errors_px[usable] = errors
-    return PairScore(pair, errors_px, estimate, off)
+    return {**known, 'precision': precision, 'error_median_px': float(np.median(errors)) if len(errors) else None,
+            'rotation_deg': rotation_deg, 'translation_deg': direction_deg if resolved else None, 'step_m': step_m,
+            'step_per_depth': None if motion is None else motion.per_depth}, errors
 
 
 def score_points(scene: Scene, frames: tuple[int, int], points: MatchedPoints, motion: Motion | None, *,
@@ -129,12 +136,12 @@ def score_points(scene: Scene, frames: tuple[int, int], points: MatchedPoints, m
                       covariances=straight.covariances, jacobians=straight.jacobians), straight
 
 
-def _plausible_deviations(points0: Float64, points1: Float64, covariances: ArrayLike, fundamental: Float64,
-                          jacobians: Float64 | None) -> Float64:
+def _plausible_deviations(x0: Float64, x1: Float64, covariances: ArrayLike, jacobians: Float64 | None,
+                          fundamental: Float64) -> Float64:
     """Signed distances of the matches that are not wrong, over their standard deviations."""
-    distances, deviations = two_view.deviations(points0, points1, covariances, fundamental)
+    distances, deviations = two_view.deviations(x0, x1, covariances, fundamental)
     if jacobians is not None:
-        distances = distances / in_image(jacobians, epipolar_distances(points0, points1, fundamental)[1])
+        distances = distances / in_image(jacobians, epipolar_distances(x0, x1, fundamental)[1])
     return deviations[plausible(distances, deviations * deviations)]
 
 
