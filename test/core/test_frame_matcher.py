@@ -386,6 +386,7 @@ HALF = dataclasses.replace(lens(0), width=80, height=64)
 
 
 @pytest.mark.parametrize(('given', 'words'), [
+    ({'right': RightImage(IMAGE[:, :-1], rig(lens(0)))}, r'the right image is \(128, 159\), the left one \(128, 160\)'),
     ({'right': RightImage(IMAGE, rig(HALF))}, 'the calibration is for 80x64 pixels, the image has 160x128'),
     ({'right': RightImage(IMAGE, StereoRig(lens(0), dataclasses.replace(HALF, shift_m=0.1)))}, 'for 80x64 pixels'),
     ({'depth': DepthImage(np.ones(IMAGE.shape), 1.0, HALF)}, 'for 80x64 pixels'),

@@ -159,19 +159,14 @@ def test_where_none_was_foreign_for_long_few_frames_are_judged(monkeypatch):
     assert min(shares[45:]) > 0.9
 
 
-def test_wrong_matches_before_a_standing_camera_drop_nothing():
+@pytest.mark.parametrize(('count', 'moves'), [
+    (60, lambda rng, points: scattered(rng, len(points))), (200, lambda rng, points: points + rng.normal(0, 2.5, points.shape))],
+    ids=['wrong matches', 'leaves that sway'])
+def test_what_moves_before_a_standing_camera_drops_nothing(count, moves):
     rng = np.random.default_rng(3)
     room = scattered(rng, 500)
     after = room + rng.normal(0, 0.1, room.shape).astype(np.float32)
-    after[:60] = scattered(rng, 60)
-    assert not dropped(judge(StaticPoints(SIZE), room, after), 500).any()
-
-
-def test_leaves_that_sway_before_a_standing_camera_drop_nothing():
-    rng = np.random.default_rng(4)
-    room = scattered(rng, 500)
-    after = room + rng.normal(0, 0.1, room.shape).astype(np.float32)
-    after[:200] += rng.normal(0, 2.5, (200, 2))
+    after[:count] = moves(rng, after[:count])
     assert not dropped(judge(StaticPoints(SIZE), room, after), 500).any()
 
 

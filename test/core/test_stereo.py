@@ -14,7 +14,7 @@ from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.stereo import RightImage, check_epipolar
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.networks.models import load_model
-from lightglue_trt_ros.utils.errors import BagError, FrameError
+from lightglue_trt_ros.utils.errors import BagError
 
 pytestmark = pytest.mark.stereo
 CONFIG = MatcherConfig(image_height=HEIGHT, image_width=WIDTH, max_keypoints=200, backend='onnxruntime')
@@ -163,10 +163,3 @@ def test_a_right_image_that_shows_nothing_of_the_left_one(backend, refinement):
         found = frames.process(left, 0.1 * number, RightImage(np.zeros_like(left), plain_rig()))
     assert len(found) > 50
     assert not shared(found).any()
-
-
-@pytest.mark.networks
-def test_a_right_image_of_another_size_is_refused(backend):
-    left = wall_pairs(1)[0][0]
-    with pytest.raises(FrameError, match=r'the right image is \(192, 255\), the left one \(192, 256\)'):
-        FrameMatcher(backend, CONFIG).process(left, 0.0, RightImage(left[:, :-1], plain_rig()))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from support.trajectories import pose
+from support.trajectories import hand_held, pose
 
 from lightglue_trt_eval.baselines import MatchedPoints
 from lightglue_trt_eval.predict.scene import SECOND, Scene, Timeline
@@ -20,15 +20,9 @@ from lightglue_trt_ros.datasets.sequence import Frame
 COUNT, HZ, NOISE_PX = 30, 10, 0.15
 CAMERA = Intrinsics(640, 480, np.array([[400.0, 0, 320], [0, 400, 240], [0, 0, 1]]), 'plumb_bob', np.zeros(5))
 BENT = dataclasses.replace(CAMERA, d=np.array([-0.28, 0.07, 0, 0, 0]))
+PATH = hand_held(COUNT)
 MIRROR = np.diag([-1.0, 1, 1, 1])
 SWAPPED = np.array([[0.0, 1, 0, 0], [1, 0, 0, 0], [0, 0, -1, 0], [0, 0, 0, 1]])
-
-
-def path(count: int = COUNT) -> np.ndarray:
-    """Poses (N, 4, 4) of a camera in a hand."""
-    times = np.arange(count) / HZ
-    turns = np.stack([0.4 * np.sin(1.7 * times), 0.6 * np.sin(1.1 * times + 1), 0.3 * np.sin(2.3 * times + 2)], axis=1)
-    return np.stack([pose(turn, [np.sin(time), 0.3 * np.cos(2 * time), time / 2]) for turn, time in zip(turns, times, strict=True)])
 
 
 def pixels_of(camera: Intrinsics, places: np.ndarray) -> np.ndarray:
@@ -38,7 +32,7 @@ def pixels_of(camera: Intrinsics, places: np.ndarray) -> np.ndarray:
 def doubts(true: np.ndarray, given: Intrinsics = CAMERA, real: Intrinsics = CAMERA, seen: np.ndarray | None = None,
            noise_px: float = NOISE_PX) -> tuple[list[str], bool]:
     """Those about points that the `real` camera sees from the poses `seen`, with the calibration and the truth that are given."""
-    seen, rng = path(len(true)) if seen is None else seen, np.random.default_rng(0)
+    seen, rng = hand_held(len(true)) if seen is None else seen, np.random.default_rng(0)
     scene = Scene(Timeline.of([Frame(k * SECOND // HZ, 0, lambda: None, number=k) for k in range(len(true))], 1.0), given, true)
     check = MatchCheck(scene)
     for k in range(len(true) - 1):
@@ -70,7 +64,7 @@ def off_middle() -> Intrinsics:
     (BENT, CAMERA, 'the images have no distortion, as rectified ones: give a calibration without coefficients'),
     (dataclasses.replace(CAMERA, d=-BENT.d), BENT, 'the distortion is another one than that of the calibration')])
 def test_mistake_of_a_calibration_is_named(given: Intrinsics, real: Intrinsics, reason: str) -> None:
-    (line,), _ = doubts(path(), given, real)
+    (line,), _ = doubts(PATH, given, real)
     assert pytest.approx(0.15, abs=0.1) == float(line.partition('and only ')[2].split()[0])
     assert line.count(' if ') == 1
     assert re.search(f' if {reason}', line), line
@@ -97,22 +91,22 @@ def with_rotations(poses: np.ndarray, rotations: np.ndarray) -> np.ndarray:
     (lambda poses: with_rotations(poses, poses[:, :3, :3].transpose(0, 2, 1)), 'its rotations are camera from world', True),
     (reordered, 'its quaternions are w, x, y, z: name its columns', True)])
 def test_mistake_of_a_ground_truth_is_named(mistake: Callable[[np.ndarray], np.ndarray], reason: str, surer: bool) -> None:
-    (line,), found = doubts(mistake(path()))
+    (line,), found = doubts(mistake(PATH))
     assert re.search(f' if .*{reason}', line), line
     assert line.count(' if ') == 1
     assert found is surer
 
 
 def test_mirrored_ground_truth_is_named_from_seven_pairs() -> None:
-    (line,), _ = doubts(MIRROR @ path(8) @ MIRROR)
+    (line,), _ = doubts(MIRROR @ hand_held(8) @ MIRROR)
     assert 'mirrored along the x axis' in line
 
 
-@pytest.mark.parametrize('true', [path(), path() * np.array([[1, 1, 1, 30]] * 3 + [[1] * 4]), path()[::-1],
-                                  np.tile(np.eye(4), (COUNT, 1, 1)), path()[np.random.default_rng(0).permutation(COUNT)]])
+@pytest.mark.parametrize('true', [PATH, PATH * np.array([[1, 1, 1, 30]] * 3 + [[1] * 4]), PATH[::-1],
+                                  np.tile(np.eye(4), (COUNT, 1, 1)), PATH[np.random.default_rng(0).permutation(COUNT)]])
 def test_right_or_unexplained_motion_gets_no_reason(true: np.ndarray) -> None:
     assert doubts(true) == ([], False)
 
 
 def test_wrong_matches_are_no_mistake() -> None:
-    assert doubts(path(), noise_px=3.0) == ([], False)
+    assert doubts(PATH, noise_px=3.0) == ([], False)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from support.evaluated_bags import CAMERA, HEIGHT, START, WIDTH
 from support.networks import photo
-from support.trajectories import disturbed, pose
+from support.trajectories import disturbed, hand_held, pose
 
 from lightglue_trt_eval.predict.scene import SECOND, Scene, Timeline
 from lightglue_trt_eval.score.truth_check import TruthCheck
@@ -27,10 +27,7 @@ AXES = r'x forward, y left, z up, as of a file with the line T_BS: \[0, 0, 1, 0,
 
 
 def path(late_s: float = 0.0, count: int = COUNT) -> np.ndarray:
-    """Poses (N, 4, 4) of a camera in a hand."""
-    times = np.arange(count) / HZ - late_s
-    turns = np.stack([0.4 * np.sin(1.7 * times), 0.6 * np.sin(1.1 * times + 1), 0.3 * np.sin(2.3 * times + 2)], axis=1)
-    return np.stack([pose(turn, [np.sin(time), 0, time / 4]) for turn, time in zip(turns, times, strict=True)])
+    return hand_held(count, HZ, late_s)
 
 
 def reordered(poses: np.ndarray, columns: list[int]) -> np.ndarray:

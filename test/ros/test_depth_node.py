@@ -42,8 +42,6 @@ from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud
 from lightglue_trt_ros.ros.clouds import fill_cloud, layout_of, point_fields
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
-from lightglue_trt_ros.ros.parameters import NodeConfig
-from lightglue_trt_ros.utils.errors import ConfigError
 
 SETTINGS = {'image_height': HEIGHT, 'image_width': WIDTH, 'max_keypoints': 150, 'backend': 'onnxruntime', 'depth': True}
 PERIOD_NS = SECOND // 5
@@ -158,12 +156,6 @@ def test_a_node_that_waits_for_late_depth_is_not_called_a_slow_one(stack):
     wait_for(lambda: 'frames a second are dropped: each waits for its depth image, which comes 0.1'
              in rig.peer.status()[1])
     assert 'lower max_wait_s' in rig.peer.status()[1]
-
-
-def test_depth_is_not_for_stereo():
-    with pytest.raises(ConfigError, match='stereo and depth are both true'):
-        NodeConfig(stereo=True, depth=True)
-    assert NodeConfig(depth=True, cameras=('front', 'rear')).depth
 
 
 def test_points_are_in_metres_whatever_the_depth_camera_does(stack):

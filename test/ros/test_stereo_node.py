@@ -64,9 +64,12 @@ def known(matches) -> np.ndarray:
     return np.isfinite(matches.right_keypoints[:, 0])
 
 
-def test_stereo_is_for_one_pair_of_cameras():
-    with pytest.raises(ConfigError, match='cameras has front, rear: run a node for each pair'):
-        NodeConfig(stereo=True, cameras=('front', 'rear'))
+@pytest.mark.parametrize(('more', 'words'), [
+    ({'cameras': ('front', 'rear')}, 'cameras has front, rear: run a node for each pair'),
+    ({'depth': True}, 'stereo and depth are both true')])
+def test_stereo_is_for_one_pair_of_cameras_without_depth(more, words):
+    with pytest.raises(ConfigError, match=words):
+        NodeConfig(stereo=True, **more)
 
 
 def test_one_cloud_per_pair_whatever_the_right_camera_does(stack):

@@ -29,6 +29,14 @@ def walk(count: int, seed: int = 0, step: Sequence[float] = (0.3, 0.05, 1.0), wo
     return np.stack(poses)
 
 
+def hand_held(count: int, hz: float = 10.0, late_s: float = 0.0) -> Float64:
+    """Poses (N, 4, 4) of a camera in a hand, which rotates about all axes and goes to and fro."""
+    times = np.arange(count) / hz - late_s
+    turns = np.stack([0.4 * np.sin(1.7 * times), 0.6 * np.sin(1.1 * times + 1), 0.3 * np.sin(2.3 * times + 2)], axis=1)
+    return np.stack([pose(turn, [np.sin(time), 0.3 * np.cos(2 * time), time / 2])
+                     for turn, time in zip(turns, times, strict=True)])
+
+
 def disturbed(poses: Float64, seed: int = 1, turn: float = 0.004, shift: float = 0.02) -> Float64:
     """The same steps, each a little wrong: what an odometry would give."""
     rng, found = np.random.default_rng(seed), [np.eye(4)]
