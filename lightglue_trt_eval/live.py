@@ -59,12 +59,11 @@ def evaluate_live(inputs: Inputs, estimator: PoseEstimator, offline: MatcherResu
     on_note(f'live: {len(got.sent)} frames sent, {len(got.arrivals)} clouds received, '
             f'{dropped} frame{"s" * (dropped != 1)} dropped')
     live, known = _match_counts(result), _match_counts(offline)
-    shared = [(live[pair], known[pair]) for pair in live if pair in known]
-    if shared:
+    if shared := [(live[pair], known[pair]) for pair in live if pair in known]:
         mine, before = np.mean(shared, axis=0)
         equal = sum(a == b for a, b in shared)
         on_note(f'live: {len(shared)} pairs are the same as offline, {equal} of them with the same number of matches '
-             f'(mean {mine:.1f} live, {before:.1f} offline)')
+                f'(mean {mine:.1f} live, {before:.1f} offline)')
     return result
 
 

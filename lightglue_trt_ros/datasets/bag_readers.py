@@ -328,19 +328,24 @@ class _Mcap:
                 yield from sorted(self._chunk(body), key=lambda message: message[0])
             elif len(body) < size:
                 return
-            elif kind == _SCHEMA:
-                self._schemas[struct.unpack_from('<H', body)[0]] = _string(body, 2)[0]
-            elif kind == _CHANNEL:
-                number, schema = struct.unpack_from('<HH', body)
-                name, end = _string(body, 4)
-                self._channels[number] = Channel.of(name, self._schemas.get(schema, ''), _string(body, end)[0])
-            elif kind == _STATISTICS:
-                (length,) = struct.unpack_from('<I', body, 42)
-                self._counts = dict(struct.iter_unpack('<HQ', body[46:46 + length]))
+            elif kind != _MESSAGE:
+                self._keep(kind, body)
             else:
                 number, _, received = struct.unpack_from('<HIQ', body)
                 if number in self._channels:
                     yield received, self._channels[number], body[22:]
+
+    def _keep(self, kind: int, body: bytes) -> None:
+        """What a record says of all messages."""
+        if kind == _SCHEMA:
+            self._schemas[struct.unpack_from('<H', body)[0]] = _string(body, 2)[0]
+        elif kind == _CHANNEL:
+            number, schema = struct.unpack_from('<HH', body)
+            name, end = _string(body, 4)
+            self._channels[number] = Channel.of(name, self._schemas.get(schema, ''), _string(body, end)[0])
+        elif kind == _STATISTICS:
+            (length,) = struct.unpack_from('<I', body, 42)
+            self._counts = dict(struct.iter_unpack('<HQ', body[46:46 + length]))
 
     def _chunk(self, body: bytes) -> Iterator[_McapMessage]:
         try:

@@ -67,15 +67,7 @@ class OdometryNode(Node):  # type: ignore[misc]
     def __init__(self, **node_options: Any) -> None:
         """Raises ConfigError for a parameter of another name or type."""
         super().__init__('odometry', automatically_declare_parameters_from_overrides=True, **node_options)
-        settings_given(self, [name for name, _, _ in PARAMETERS])
-        try:
-            self._frame, self._base, transforms = (
-                self.declare_parameter(name, default, ParameterDescriptor(description=description, read_only=True)).value
-                for name, default, description in PARAMETERS)
-        except InvalidParameterTypeException as error:
-            raise ConfigError(str(error)) from error
-        if self._base and TFMessage is None:
-            raise ConfigError(f'base_frame is {self._base}, and tf2_msgs is not installed: install it, or leave base_frame empty')
+        self._frame, self._base, transforms = self._settings()
         self._odometry = self.create_publisher(OdometryMessage, '~/odometry', 10, qos_overriding_options=OVERRIDABLE)
         self._path = self.create_publisher(Path, '~/path', 1, qos_overriding_options=OVERRIDABLE)
         self._diagnostics = self.create_publisher(DiagnosticArray, '/diagnostics', 10)
@@ -112,6 +104,19 @@ class OdometryNode(Node):  # type: ignore[misc]
         if line := without_effect(self):
             self.get_logger().warning(line)
         self.get_logger().info(f'listening to {self._matches.topic_name}, publishing {self._odometry.topic_name}')
+
+    def _settings(self) -> tuple[str, str, bool]:
+        """Values of PARAMETERS, which are declared here."""
+        settings_given(self, [name for name, _, _ in PARAMETERS])
+        try:
+            frame, base, transforms = (
+                self.declare_parameter(name, default, ParameterDescriptor(description=description, read_only=True)).value
+                for name, default, description in PARAMETERS)
+        except InvalidParameterTypeException as error:
+            raise ConfigError(str(error)) from error
+        if base and TFMessage is None:
+            raise ConfigError(f'base_frame is {base}, and tf2_msgs is not installed: install it, or leave base_frame empty')
+        return frame, base, transforms
 
     def _on_matches(self, cloud: PointCloud2) -> None:
         self._heard, self._clouds = time.monotonic(), self._clouds + 1
