@@ -149,17 +149,7 @@ class SlidingWindow:
             current[:, 2] = np.asarray(right_x, np.float64)[order]
         if precisions is not None:
             current[:, 3] = np.asarray(precisions, np.float64)[order]
-        if self._views and stamp <= self._views[-1].stamp:
-            self._views, self._points, self._started = [], {}, False
-        if not self._views:
-            covariance = after_unknown(self._covariance, np.eye(4), self.unit.moved(0.0))  # zero at the first start
-            self._views.append(_View(reference_stamp, self._pose, tracks[:0], reference[:0], covariance, self._drift))
-        for view in self._views:
-            if abs(view.stamp - reference_stamp) < SAME_S:
-                view.add(tracks, reference)
-        before = self._views[-1]
-        if len(self._views) > 2 and not self._keeps(self._views[-2], before):
-            self._views.pop()
+        before = self._add_reference(stamp, tracks, reference_stamp, reference)
         covariance = after_unknown(before.covariance, self._step, self.unit.moved(stamp - before.stamp))
         view = _View(stamp, before.pose @ self._step, tracks, current, covariance, before.drift)
         self._views.append(view)
@@ -182,6 +172,21 @@ class SlidingWindow:
             self._covariances.drop_first()
         self._pose, self._covariance, self._drift = view.pose, view.covariance, view.drift
         return Fix(stamp, view.pose, quality, count, velocity, rate, view.covariance + view.drift.covariance, of_step)
+
+    def _add_reference(self, stamp: float, tracks: Ids, reference_stamp: float, reference: Float64) -> _View:
+        """Add the points in the reference of a frame to the view of that; returns the newest one, which the window may drop."""
+        if self._views and stamp <= self._views[-1].stamp:
+            self._views, self._points, self._started = [], {}, False
+        if not self._views:
+            covariance = after_unknown(self._covariance, np.eye(4), self.unit.moved(0.0))  # zero at the first start
+            self._views.append(_View(reference_stamp, self._pose, tracks[:0], reference[:0], covariance, self._drift))
+        for view in self._views:
+            if abs(view.stamp - reference_stamp) < SAME_S:
+                view.add(tracks, reference)
+        before = self._views[-1]
+        if len(self._views) > 2 and not self._keeps(self._views[-2], before):
+            self._views.pop()
+        return before
 
     def _estimate_covariances(self, origin: _View) -> Float64:
         """Set those of all views after the first one; returns that of the step (6, 6) from `origin` to the newest."""
