@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from ..core.types import Float64
 from ..utils.errors import BagError, naming
@@ -120,19 +121,30 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
         name += ': no line names the columns, qw is taken as the first of the quaternion'
     name += ', camera from world' * columns.from_world
     table[:, :3] /= columns.per_metre
-    known = np.isfinite(table).all(axis=1) & table[:, 3:].any(axis=1)
+    known, doubt = _known(path, table)
+    with naming(path):
+        poses = poses_from(table[known, :3], table[known, 3:])
+        poses = np.asarray(np.linalg.inv(poses), np.float64) if columns.from_world else poses
+    return _trajectory(path, name + doubt, [stamps[number] for number in np.flatnonzero(known)], poses)
+
+
+def _known(path: Path, table: Float64) -> tuple[NDArray[np.bool_], str]:
+    """Lines (N,) to take of positions and quaternions (N, 7), all where none has a pose; and what to say of them.
+
+    Raises BagError where all quaternions are 0.
+    """
+    known, doubt = np.asarray(np.isfinite(table).all(axis=1) & table[:, 3:].any(axis=1), np.bool_), ''
     if len(table) > 1 and np.isfinite(table).all() and not table[:, 3:].any():
         raise BagError(f'{path}: the quaternions of all {len(table)} poses are 0: it has only positions, as of a prism or GPS, '
                        'and the figures need rotations; name a file that has both (--truth)')
-    if known.any() and not known.all():
-        stamps, table = [stamps[number] for number in np.flatnonzero(known)], table[known]
-        name += f'; lines without a pose, left out: {(~known).sum()}'
-    if len(table) > FEW and (table[:, 3:] == table[0, 3:]).all() and not (table[:, :3] == table[0, :3]).all():
-        name += '; all quaternions are equal, as in a file of only positions'
-    with naming(path):
-        poses = poses_from(table[:, :3], table[:, 3:])
-        poses = np.asarray(np.linalg.inv(poses), np.float64) if columns.from_world else poses
-    return _trajectory(path, name, stamps, poses)
+    if not known.any():
+        known[:] = True
+    elif not known.all():
+        doubt = f'; lines without a pose, left out: {(~known).sum()}'
+    taken = table[known]
+    if len(taken) > FEW and (taken[:, 3:] == taken[0, 3:]).all() and not (taken[:, :3] == taken[0, :3]).all():
+        doubt += '; all quaternions are equal, as in a file of only positions'
+    return known, doubt
 
 
 def _separator(line: str) -> str | None:
