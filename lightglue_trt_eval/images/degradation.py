@@ -40,7 +40,7 @@ def degraded(image: UInt8, name: str, seed: int = 0, *, number: int = 0,
     return np.asarray(np.clip(np.rint(DEGRADATIONS[name](image.astype(np.float32), shot)), 0, 255), np.uint8)
 
 
-def degraded_frames(frames: Iterable[Frame], names: Sequence[str], bits: int = 16, seed: int = 0) -> Iterator[Frame]:
+def degraded_frames(frames: Iterable[Frame], names: Sequence[str], bits: int = 16) -> Iterator[Frame]:
     """Frames with images of mono8 under DEGRADATIONS, one after the other; names that are none of these are left out.
 
     `bits` are those of `gray_of`. Nothing is decoded before a frame is loaded, except where the camera stands: there each frame
@@ -50,7 +50,7 @@ def degraded_frames(frames: Iterable[Frame], names: Sequence[str], bits: int = 1
         frames = _standing(frames, bits)
     for name in names:
         if name in DEGRADATIONS:
-            frames = _degraded(frames, name, bits, seed)
+            frames = _degraded(frames, name, bits)
     return iter(frames)
 
 
@@ -77,16 +77,16 @@ def degraded_depth(depth: DepthImage, name: str, seed: int = 0) -> DepthImage:
     return depth._replace(pixels=DEPTH_DEGRADATIONS[name](metres, Shot(rng, seed)), unit_m=1.0)
 
 
-def _degraded(frames: Iterable[Frame], name: str, bits: int, seed: int) -> Iterator[Frame]:
+def _degraded(frames: Iterable[Frame], name: str, bits: int) -> Iterator[Frame]:
     before: Frame | None = None
     for frame in frames:
-        yield replace(frame, load=partial(_load, frame, before, name, bits, seed), raw=None)
+        yield replace(frame, load=partial(_load, frame, before, name, bits), raw=None)
         before = frame
 
 
-def _load(frame: Frame, before: Frame | None, name: str, bits: int, seed: int) -> ImageRecord:
+def _load(frame: Frame, before: Frame | None, name: str, bits: int) -> ImageRecord:
     image = gray_of(frame.load(), bits)
-    return ImageRecord.from_array(degraded(image, name, seed, number=frame.number, before=partial(_image, before, bits)))
+    return ImageRecord.from_array(degraded(image, name, number=frame.number, before=partial(_image, before, bits)))
 
 
 def _image(frame: Frame | None, bits: int) -> UInt8 | None:

@@ -13,8 +13,8 @@ ASKED = {'temperature.gpu': 'GPU, °C', 'clocks.sm': 'GPU clock, MHz', 'power.dr
 
 
 @contextmanager
-def sampled(period_s: float = 1.0) -> Iterator[dict[str, list[float]]]:
-    """The values of each sensor, once in every period until the end; none where nothing can be read."""
+def sampled() -> Iterator[dict[str, list[float]]]:
+    """The values of each sensor, once a second until the end; none where nothing can be read."""
     values: dict[str, list[float]] = {}
     over = threading.Event()
 
@@ -22,7 +22,7 @@ def sampled(period_s: float = 1.0) -> Iterator[dict[str, list[float]]]:
         while True:
             for name, value in {**of_system(), **of_driver()}.items():
                 values.setdefault(name, []).append(value)
-            if over.wait(period_s):
+            if over.wait(1.0):
                 return
 
     thread = threading.Thread(target=read, daemon=True)
