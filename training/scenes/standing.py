@@ -160,7 +160,7 @@ def _interlace(random: Random, images: Tensor, _: Tensor) -> Views:
 
 
 def _blocks(random: Random, images: Tensor, _: Tensor) -> Views:
-    """JPEG of quality 10 to 60, in the size of the camera, which may be another than the network's, on a grid of any phase."""
+    """JPEG of quality 8 to 60, as often in each octave: in a size that may not be the network's, on a grid of any phase."""
     pairs, (height, width) = len(images) // 2, images.shape[2:]
     scale = float(random.uniform(1, low=0.8, high=1.8)) if bool(random.happens(0.35, 1)) else 1.0
     sized = images if scale == 1 else F.interpolate(images, scale_factor=scale, mode='bilinear', align_corners=False,
@@ -168,7 +168,7 @@ def _blocks(random: Random, images: Tensor, _: Tensor) -> Views:
     rows, columns = sized.shape[2:]
     top, left = (int(random.integers(8, 1)) if bool(random.happens(0.5, 1)) else 0 for _ in range(2))
     padded = F.pad(sized, (left, -(left + columns) % 8, top, -(top + rows) % 8), mode='replicate')
-    coded = jpeg(padded, random.uniform(pairs, low=10, high=60).repeat(2))[..., top:top + rows, left:left + columns]
+    coded = jpeg(padded, _exponential(random, pairs, 8, 60).reshape(-1).repeat(2))[..., top:top + rows, left:left + columns]
     if scale != 1:
         coded = F.interpolate(coded, size=(height, width), mode='bilinear', align_corners=False, antialias=True)
     return coded, None
@@ -190,8 +190,8 @@ def jpeg(images: Tensor, quality: Tensor) -> Tensor:
 
 
 KINDS: tuple[tuple[float, Kind], ...] = (  # how often, and what; light first, the link last
-    (0.06, _lamp), (0.03, _mosaic), (0.13, _dirt), (0.22, _dots), (0.06, _border), (0.06, _part), (0.05, _text), (0.20, _sensor),
-    (0.03, _interlace), (0.24, _blocks))
+    (0.10, _lamp), (0.03, _mosaic), (0.18, _dirt), (0.18, _dots), (0.05, _border), (0.05, _part), (0.04, _text), (0.16, _sensor),
+    (0.03, _interlace), (0.30, _blocks))
 
 
 def _covered(random: Random, images: Tensor, cover: Tensor, content: Tensor) -> Views:
