@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from lightglue_trt_ros.core.cameras import StereoRig
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.geometry import Size, fitting_size, unit_of
 from lightglue_trt_ros.core.images import gray_of
@@ -27,6 +28,7 @@ from .predict.recorded_scene import named_pair, open_scene, spread, usable_frame
 from .predict.scene import Scene
 
 logger = logging.getLogger(__name__)
+USUAL_BASELINES_M = 0.01, 1.0
 
 
 @dataclass
@@ -102,6 +104,10 @@ def open_inputs(recording: Recording, options: EvaluationOptions, on_note: Calla
     scene, facts = open_scene(recording, options, on_note)
     if stereo is not None and pair is None and stereo.right.calibration_note:
         on_note(stereo.right.calibration_note)
+    if stereo is not None:
+        logger.info(f'right images: {stereo.right.image_topic}, baseline {stereo.rig.baseline_m:.4g} m')
+        if doubt := _doubt_of_rig(stereo.rig):
+            on_note(doubt)
     for other in filter(None, (None if stereo is None else stereo.right, depth)):
         for note in other.notes:
             on_note(note)
@@ -124,6 +130,17 @@ def open_inputs(recording: Recording, options: EvaluationOptions, on_note: Calla
     margin = first.mask_margin * unit_of(image, (first.image_height, first.image_width))
     baselines = [Baseline(name, first.max_keypoints, mask, margin) for name in options.baselines]
     return Inputs(recording, options, scene, facts, configs, baselines, mask, stereo, depth, depth_images)
+
+
+def _doubt_of_rig(rig: StereoRig) -> str:
+    """What few rigs have, for people: a baseline in another unit, or a right camera on the left side."""
+    if rig.left.rectification[0, 0] < -0.5:
+        return (f'by the calibration the right camera stands {rig.baseline_m:.3g} m to the left of the left one: unless the images '
+                'are upside down, left and right are swapped, or the pose is that of the left camera in the right one')
+    if not USUAL_BASELINES_M[0] <= rig.baseline_m <= USUAL_BASELINES_M[1]:
+        return (f'the baseline is {rig.baseline_m:.3g} m by the calibration, and most rigs have {USUAL_BASELINES_M[0]:g} to '
+                f'{USUAL_BASELINES_M[1]:g} m: check that it is in metres, not in centimetres or squares of the board')
+    return ''
 
 
 def _log(facts: dict[str, Any]) -> None:

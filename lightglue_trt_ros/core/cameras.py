@@ -27,7 +27,7 @@ _RAW = re.compile(r'(^|_)raw(_|$)')
 _ENDS_OF_FRAMES = re.compile(r'(_(optical|frame|link))+$')
 REGISTERED_PX = 1.0  # two calibrations of one camera give a pixel the same ray, to this accuracy
 JITTER = 1e-3  # of the image's width, of R and of the shift: calibrations that differ by less count as one
-LEAST_BASELINE_M, MOST_BASELINE_M = 1e-4, 10.0  # of a rig
+LEAST_BASELINE_M, MOST_BASELINE_M = 2e-3, 10.0  # of a rig; endoscopes have 4 mm, and a P[3] without fx gives less
 _FOCAL_SIDES = 0.03, 1e4  # focal length over the image's side: a fisheye of 360 degrees on a fifth of it, and space telescopes
 _AXIS_FOCAL = 5.0  # from the image to its principal point, focal lengths: the tangent of 79 degrees, which no lens shows so far off
 
@@ -300,8 +300,8 @@ class StereoRig:
             raise BagError(f'left and right are swapped: by their CameraInfos the right camera stands {-self.baseline_m:.3f} m to '
                            'the left of the left one')
         if self.baseline_m < LEAST_BASELINE_M:
-            raise BagError('the CameraInfos have no baseline: P[3] of the right one must be -fx * baseline, in metres; calibrate '
-                           'the pair as one')
+            raise BagError(f'the CameraInfos have no baseline, but {self.baseline_m:g} m: P[3] of the right one must be -fx * '
+                           'baseline, in metres; calibrate the pair as one')
 
     @property
     def baseline_m(self) -> float:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
 
+import cv2
 import numpy as np
 
+from ..core.types import Float64
 from . import other_lenses
 from .calibration_texts import BySize, in_pixels
 from .poses import poses_from
@@ -22,7 +24,9 @@ _OF_PAIRS = (('K', 'M', 'mtx', 'cameraMatrix', 'camera_matrix', 'camera_mat', 'i
 _NERFSTUDIO = ('camera_model', 'w', 'h', 'fl_x', 'fl_y', 'cx', 'cy', 'k1', 'k2', 'k3', 'k4', 'p1', 'p2', 'is_fisheye')
 _INNER = ('projection', 'intrinsics', 'intrinsic', 'camera_intrinsics', 'cameraintrinsics', 'camera_matrix', 'cameramatrix', 'k')
 _OF_MIDDLE = {'u0': 'cx', 'v0': 'cy', 'ppx': 'cx', 'ppy': 'cy'}  # other names of a principal point
-_RECTIFYING = ('size', 'R', 'T', 'E', 'F', 'R1', 'R2', 'P1', 'P2', 'Q')  # of stereoCalibrate and stereoRectify
+_ROTATIONS = 'R', 'rot', 'rotation', 'rotation_matrix', 'R_stereo', 'rotationMatrix', 'rotMatrix'  # right from left
+_TRANSLATIONS = 'T', 'trans', 'translation', 'translation_vector', 'T_stereo', 'translationVector', 'transVector'
+_RECTIFYING = ('size', *_ROTATIONS, *_TRANSLATIONS, 'E', 'F', 'R1', 'R2', 'P1', 'P2', 'Q')  # of stereoCalibrate and stereoRectify
 # Of each mode of a camera the size of its images, that of the whole sensor in its pixels, and what is cut off left and above.
 _KINECT: dict[str, list[tuple[int, int, tuple[int, int], int, int]]] = {
     'color': [(1280, 720, (1280, 960), 0, 120), (1920, 1080, (1920, 1440), 0, 180), (2560, 1440, (2560, 1920), 0, 240),
@@ -32,6 +36,8 @@ _KINECT: dict[str, list[tuple[int, int, tuple[int, int], int, int]]] = {
 _OF_OPENMVG = {'disto_k1': 'radtan', 'disto_k3': 'radtan', 'disto_t2': 'radtan', 'fisheye': 'equidistant'}
 _OF_ALICEVISION = {'pinhole': 'none', 'none': 'none', 'fisheye4': 'equidistant',
                    **dict.fromkeys(('radialk1', 'radialk3', 'radial1', 'radial3', 'brown'), 'radtan')}
+_LUXONIS = 'rational_polynomial', 'equidistant', 'equirectangular', 'radial_division', 'cylindrical'  # by cameraType
+_LUXONIS_UNITS = 1.0, 0.01, 0.001, 0.0254, 0.3048  # in metres, by number
 _VIKIT = {'pinhole': 'radtan', 'pinholeradialtangential': 'radtan', 'equidistantcamera': 'equidistant',
           'pinholeequidistant': 'equidistant', 'pinholenodistortion': 'none', 'atan': 'fov'}  # SVO's and FAST-LIVO's cam_model
 _OKVIS = {'radialtangential': 'radtan', 'radialtangential8': 'rational_polynomial'}
@@ -138,11 +144,17 @@ def _opencv_pair(values: Values) -> Cameras:
     if isinstance(values.get('size'), list):
         common['image_size'] = values['size']
     left, right = (dict(_flat({**common, 'camera_matrix': values[k], 'dist_coeffs': values[d]})) for k, d in pair)
-    if 'R' in values and 'T' in values:
-        rotation, translation = (np.asarray(each['data'] if isinstance(each, dict) else each, np.float64).ravel().tolist()
-                                 for each in (values['R'], values['T']))
-        right['T_cn_cnm1'] = [each for row in range(3) for each in (*rotation[3 * row:3 * row + 3], translation[row])]
+    rotation, translation = (_numbers_of(values, keys) for keys in (_ROTATIONS, _TRANSLATIONS))
+    if rotation.size and translation.size:
+        rotation = np.asarray(cv2.Rodrigues(rotation)[0] if rotation.size == 3 else rotation.reshape(3, 3))
+        right['T_cn_cnm1'] = np.column_stack([rotation, translation]).tolist()
     return {0: left, 1: right}
+
+
+def _numbers_of(values: Values, keys: tuple[str, ...]) -> Float64:
+    """(n,) of the first of `keys` that is there; empty without any."""
+    value: Any = next((values[key] for key in keys if key in values), [])
+    return np.ravel(value['data'] if isinstance(value, dict) else value).astype(np.float64)
 
 
 def _maplab(entry: dict[str, Any]) -> dict[str, Any]:
@@ -171,11 +183,34 @@ def _basalt(values: Values) -> Cameras:
 
 
 def _luxonis(values: Values) -> Cameras:
-    """By their sockets: cam0 is CAM_A."""
-    return {socket: {
-        'resolution': [camera['width'], camera['height']], 'camera_matrix': camera['intrinsicMatrix'],
-        'distortion_model': 'equidistant' if camera['cameraType'] == 1 else 'rational_polynomial',
-        'distortion_coeffs': camera['distortionCoeff']} for socket, camera in values['cameraData']}
+    """By their sockets: cam0 is CAM_A. Those without a calibration are left out."""
+    known = {socket: camera for socket, camera in values['cameraData'] if np.any(camera['intrinsicMatrix'])}
+    places = {socket: _luxonis_place(dict(values['cameraData']), socket) for socket in known}
+    sides = values.get('stereoRectificationData') or {}
+    cameras: Cameras = {}
+    for before, socket in zip((None, *sorted(known)), sorted(known), strict=False):
+        camera = known[socket]
+        cameras[socket] = {
+            'resolution': [camera['width'], camera['height']], 'camera_matrix': camera['intrinsicMatrix'],
+            'distortion_model': _LUXONIS[camera['cameraType']], 'distortion_coeffs': camera['distortionCoeff'],
+            'side_of_pair': next((side for side in ('left', 'right') if sides.get(f'{side}CameraSocket') == socket), '')}
+        if before is not None and places[before][0] == places[socket][0]:
+            cameras[socket]['T_cn_cnm1'] = np.linalg.solve(places[socket][1], places[before][1])[:3].tolist()
+    return cameras
+
+
+def _luxonis_place(cameras: Values, socket: Any) -> tuple[Any, Float64]:
+    """The socket at the end of a camera's extrinsics, and the pose (4, 4) in that one; each moves points into the next camera."""
+    pose, passed = np.eye(4), {socket}
+    while (step := cameras[socket].get('extrinsics') or {}).get('toCameraSocket', -1) in cameras.keys() - passed:
+        if not np.any(step['rotationMatrix']):
+            break  # not calibrated
+        own = np.eye(4)
+        own[:3, :3] = step['rotationMatrix']
+        own[:3, 3] = [step['translation'][axis] * _LUXONIS_UNITS[step.get('lengthUnit', 1)] for axis in 'xyz']
+        socket, pose = step['toCameraSocket'], own @ pose
+        passed.add(socket)
+    return socket, pose
 
 
 def _vikit(values: Values) -> dict[str, Any]:

@@ -49,6 +49,10 @@ class _Choice(NamedTuple):
     def words(self) -> str:
         return f'{self.file}, {self.name}' if self.name else str(self.file)
 
+    @property
+    def label(self) -> str:
+        return self.name or self.file.name
+
 
 def load_intrinsics(path: Path, rectified: bool = False, size: Callable[[], tuple[int, int]] | None = None) -> Intrinsics:
     """Read intrinsics from a YAML file; docs/evaluation.md lists the forms and their keys.
@@ -71,23 +75,84 @@ def camera_names(path: Path, size: Callable[[], tuple[int, int]] | None = None) 
 
 def load_pair(path: Path, rectified: bool = False, size: Callable[[], tuple[int, int]] | None = None) \
         -> tuple[Intrinsics, Intrinsics] | None:
-    """Left and right camera of a file that describes both and how they stand: the first two, cam0 and cam1 of a camchain.
+    """Left and right camera of a file that describes both and how they stand; FILE:LEFT,RIGHT or FILE,FILE chooses them.
 
-    None where the file describes one, where `path` chooses one, or where the file does not say how they stand. Raises BagError.
+    Of several cameras these are the ones that the file or their names call left and right; of two others, the first is the left.
+    None where the file describes one, where `path` chooses one, or where the file does not say how they stand. Raises BagError,
+    also where it describes more cameras and no pair.
     """
-    file, name = split_choice(path)
-    cameras = {} if name else _choices(file, size)
-    if len(cameras) < 2:
-        return None
-    left, right = list(cameras.values())[:2]
+    first, second = _two_of(path)
+    file, name = split_choice(first)
+    if second and split_choice(Path(second))[0].is_file():
+        left, right = (_chosen(Path(each), size) for each in (first, second))
+        steps = None
+    else:
+        cameras = {} if name and not second else _choices(file, size)
+        if len(cameras) < 2 and not second:
+            return next((found for each in cameras.values() if (found := _rectified_pair(each, rectified))), None)
+        if second and second not in cameras:
+            raise BagError(f'{second} is no file, and no camera of {file}: it has {first_of(cameras, MOST_NAMED) or "one"}')
+        left, right = [_named(file, each, cameras) for each in (name, second)] if second else _pair_of(file, cameras)
+        steps = list(cameras.values())
     with _naming(right):
-        pose = right.camera.in_left()
+        pose = _between(left, right, steps, rectified)
+        if pose is None and second:
+            raise ValueError(f'it does not say how this camera stands to {left.words}: give poses of both in the body, T_cn_cnm1, '
+                             'or rectification_matrix and projection_matrix of both')
         if pose is None:
             return None
-        check_baseline(float(np.linalg.norm(pose[:3, 3])), f'the distance between {left.name} and {right.name}')
+        check_baseline(float(np.linalg.norm(pose[:3, 3])), f'the distance between {left.label} and {right.label}')
     *rotations, baseline = rectifying(pose)
     return (replace(_read(left, rectified), rectification=rotations[0]),
             replace(_read(right, rectified), rectification=rotations[1], shift_m=baseline))
+
+
+def _rectified_pair(chosen: _Choice, rectified: bool) -> tuple[Intrinsics, Intrinsics] | None:
+    """Both cameras of rectified images by the only one that a file describes with a baseline, as ORB-SLAM2 does; None without."""
+    with _naming(chosen):
+        baseline = chosen.camera.baseline()
+        if baseline is None:
+            return None
+        check_baseline(baseline, 'the baseline')
+    camera = _read(chosen, rectified)
+    return None if camera.lens.distorts else (camera, replace(camera, shift_m=baseline))
+
+
+def _two_of(path: Path) -> tuple[Path, str]:
+    """What FILE:LEFT,RIGHT or FILE,FILE names; the second is empty where it names one. Raises BagError."""
+    parts = [str(path)] if path.exists() else [each.strip() for each in str(path).split(',')]
+    if len(parts) > 2 or parts[-1] in (*parts[:-1], '') or str(path).endswith(f':{parts[-1]},{parts[-1]}'):
+        raise BagError(f'{path} names no pair: give the left and the right camera, as FILE:cam0,cam1 or LEFT.yaml,RIGHT.yaml')
+    return Path(parts[0]), parts[1] if len(parts) == 2 else ''
+
+
+def _pair_of(file: Path, cameras: dict[str, _Choice]) -> list[_Choice]:
+    """Left and right camera. Raises BagError where nothing tells which of several they are."""
+    sides = [[each for each in cameras.values() if each.camera.side == side] for side in ('left', 'right')]
+    if all(len(each) == 1 for each in sides):
+        return [each[0] for each in sides]
+    posed = [each for each in cameras.values() if each.camera.in_left() is not None or each.camera.in_body() is not None]
+    if len(cameras) > 2 and posed:
+        raise BagError(f'{file} describes the cameras {first_of(cameras, MOST_NAMED)}, and does not say which are left and right: '
+                       f'name both, as {file}:{",".join(list(cameras)[:2])}')
+    return list(cameras.values())[:2]
+
+
+def _between(left: _Choice, right: _Choice, cameras: list[_Choice] | None, rectified: bool) -> Float64 | None:
+    """The pose of `right` in `left` (4, 4), by the steps between the `cameras` of their file, or else by what both say."""
+    if cameras is not None:
+        first, last = sorted((cameras.index(left), cameras.index(right)))
+        steps = [step for each in cameras[first + 1:last + 1] if (step := each.camera.in_left()) is not None]
+        if len(steps) == last - first:
+            pose = np.eye(4)
+            for step in steps:
+                pose = np.asarray(pose @ step, np.float64)
+            return pose if cameras[first] is left else np.asarray(np.linalg.inv(pose), np.float64)
+    for one, other in ((left.camera.in_body(), right.camera.in_body()),
+                       (left.camera.in_rig(rectified), right.camera.in_rig(rectified))):
+        if one is not None and other is not None and not np.array_equal(one, other):
+            return np.asarray(np.linalg.solve(one, other), np.float64)
+    return None
 
 
 def split_choice(path: Path) -> tuple[Path, str]:
@@ -152,26 +217,41 @@ def _chosen(path: Path, size: Callable[[], tuple[int, int]] | None = None) -> _C
     cameras = _choices(file, size)
     if name and list(cameras) == ['']:
         raise BagError(f'{file} describes one camera without a name: leave out :{name}')
-    if name and name not in cameras:
-        raise BagError(f'{file} has no camera {name}: it has {first_of(cameras, MOST_NAMED)}')
-    if not name and len(cameras) > 1:
+    if name:
+        return _named(file, name, cameras)
+    if len(cameras) > 1:
         one_an_image = 'if COLMAP has estimated one for each image, run it with --ImageReader.single_camera 1; else '
         raise BagError(f'{file} describes the cameras {first_of(cameras, MOST_NAMED)}: {one_an_image * (len(cameras) > MOST_NAMED)}'
                        f'choose one, as {file}:{next(iter(cameras))}')
-    return cameras[name or next(iter(cameras))]
+    return next(iter(cameras.values()))
+
+
+def _named(file: Path, name: str, cameras: dict[str, _Choice]) -> _Choice:
+    if name not in cameras:
+        raise BagError(f'{file} has no camera {name}: it has {first_of(cameras, MOST_NAMED)}')
+    return cameras[name]
 
 
 def _choices(file: Path, size: Callable[[], tuple[int, int]] | None) -> dict[str, _Choice]:
     """The cameras of a file by name, for images of this `size`. Raises BagError."""
-    said = as_chain(_mapping(file))
+    pose = _extrinsics_beside(file)
+    said = as_chain({**_mapping(file), **pose})
     try:
         whole = of_size(said, size)
         values, added = (whole, False) if size is None else sized(whole, size)
         cameras = described(values, lambda name: _mapping(file.parent / name))
     except (KeyError, ValueError) as error:
         raise BagError(f'{file}: {error}') from None
-    note = 'which has no size: that of the images is taken' if added else ''
+    notes = ['which has no size: that of the images is taken'] * added + ['with R and T of the file of extrinsics'] * bool(pose)
+    note = ', '.join(notes)
     return {name: _Choice(file, name, camera, getattr(said.get(name), 'remark', note)) for name, camera in cameras.items()}
+
+
+def _extrinsics_beside(file: Path) -> dict[str, Any]:
+    """R and T of extrinsics.yml next to intrinsics.yml, as OpenCV's stereo_calib writes both; else empty. Raises BagError."""
+    other = file.with_name(file.name.replace('intrinsic', 'extrinsic'))
+    values = _mapping(other) if other != file and other.is_file() else {}
+    return {name: values[name] for name in 'RT'} if {'R', 'T'} <= values.keys() else {}
 
 
 @contextmanager

@@ -29,6 +29,8 @@ FOCALS = (('fx', 'fy', 'cx', 'cy'), ('fl_x', 'fl_y', 'cx', 'cy'), ('fx', 'fy', '
 OFF_MIDDLE = 0.1  # of the size; a principal point is nearer, and one of images that were resized by 1.25 or more is farther
 ONE_OFF_MIDDLE = 0.12  # where the other axis is near: a resized image has both off, and DAVIS240C's lens sits 0.115 too low
 LEAST_TURN_DEG = 0.01  # that is told
+_NAMES_OF_SIDES = {side: rf'(^|[^a-z])({side}|{side[0]})([^a-z]|$)|^infra(red)?_?{number}$'  # infrared_1 is RealSense's left one
+                   for number, side in enumerate(('left', 'right'), 1)}
 POSE_KEYS = ("T_BS (EuRoC), T_cam_imu or T_imu_cam (Kalibr, OpenVINS), body_T_cam0, body_T_cam1 or extrinsicRotation and "
              'extrinsicTranslation (VINS), Tbc or IMU.T_b_c1 (ORB-SLAM)')
 
@@ -40,6 +42,9 @@ class DescribedCamera:
     intrinsics: Callable[[bool], Intrinsics]  # of rectified images (True), or of raw ones
     in_body: Callable[[], Float64 | None] = lambda: None  # (4, 4) body from camera
     in_left: Callable[[], Float64 | None] = lambda: None  # (4, 4) from the camera before it in the file, a left one, to this one
+    in_rig: Callable[[bool], Float64 | None] = lambda rectified: None  # (4, 4) in axes of all, of rectified images or of raw ones
+    baseline: Callable[[], float | None] = lambda: None  # metres, where one camera describes both of a rectified pair
+    side: str = ''  # left or right, where the file says that it is of the stereo pair
     keys: tuple[str, ...] = ()  # what the file has instead, for messages
 
 
@@ -63,9 +68,7 @@ def described(values: Mapping[str, Any], read: Callable[[str], Mapping[str, Any]
     if any(str(key).startswith(('Camera.', 'Camera1.')) for key in values):
         return _orbslam(values)
     nested = {} if _has_camera(values) else _cameras_in(values)
-    keys_of_poses = 'body_T_cam0', 'IMU.T_b_c1', 'Tbc'  # whichever tool's
-    return {name: DescribedCamera(partial(_plain, each), partial(_pose, Fields(each), *keys_of_poses), keys=tuple(map(str, each)))
-            for name, each in (nested or {'': dict(values)}).items()}
+    return _listed(nested or {'': dict(values)}, 'body_T_cam0', 'IMU.T_b_c1', 'Tbc')  # whichever tool's
 
 
 def _cameras_in(values: Mapping[str, Any], depth: int = 3) -> dict[str, dict[str, Any]]:
@@ -164,8 +167,8 @@ def _k_of(fields: Fields, name: str) -> list[float]:
 def check_baseline(metres: float, name: str) -> float:
     """`metres`, where two cameras of one rig can be that far apart. Raises ValueError."""
     if not LEAST_BASELINE_M <= abs(metres) <= MOST_BASELINE_M:
-        raise ValueError(f'{name} is {metres:g} m, and a rig has {LEAST_BASELINE_M:g} to {MOST_BASELINE_M:g} m: give it in metres, '
-                         'not in millimetres')
+        raise ValueError(f'{name} is {metres:g} m, and a rig has {LEAST_BASELINE_M:g} to {MOST_BASELINE_M:g} m: give it in metres'
+                         + ', not in millimetres' * (abs(metres) > MOST_BASELINE_M))
     return metres
 
 
@@ -293,13 +296,45 @@ def _check_coefficients(fields: Fields, d: list[float], is_named: bool, is_of_re
 
 def _chain(cameras: Mapping[str, Any]) -> dict[str, DescribedCamera]:
     """Kalibr's camchain: cam0, cam1 ..., with T_cam_imu of each and T_cn_cnm1 from the one before."""
+    return _listed(dict(sorted(cameras.items(), key=lambda item: int(str(item[0])[3:]))))  # T_cn_cnm1 is from the number before
+
+
+def _listed(cameras: Mapping[str, Any], *poses: str) -> dict[str, DescribedCamera]:
+    """Cameras in this order, which may have T_cn_cnm1 from the one before, and keys of `poses` in the body."""
     found: dict[str, DescribedCamera] = {}
     before: DescribedCamera | None = None
-    for name, values in sorted(cameras.items(), key=lambda item: int(str(item[0])[3:])):  # T_cn_cnm1 is from the number before
+    for name, values in cameras.items():
         fields = Fields(values)
         found[str(name)] = before = DescribedCamera(
-            partial(_plain, values), partial(_chained, fields, before), partial(_in_left, fields, before))
+            partial(_plain, values), partial(_chained, fields, before, *poses), partial(_in_left, fields, before),
+            partial(_in_rig, fields), partial(_baseline, fields), fields.text('side_of_pair') or _side_of(str(name)),
+            tuple(map(str, values)))
     return found
+
+
+def _baseline(fields: Fields) -> float | None:
+    return fields.number('baseline_m') if 'baseline_m' in fields else None
+
+
+def _in_rig(fields: Fields, rectified: bool) -> Float64 | None:
+    """T_rig_cam, or the pose in a rectified pair by P and R, as of camera_calibration; that of rectified images has no R."""
+    if 'T_rig_cam' in fields:
+        return fields.matrix('T_rig_cam')
+    name, turn = fields.first(*PROJECTIONS), fields.first('rectification_matrix', 'r')
+    if name is None or (turn is None and not rectified):
+        return None
+    p, pose = np.reshape(fields.numbers(name, 12), (3, 4)), np.eye(4)
+    if p[0, 0] <= 0 or not is_camera(p[:, :3]):
+        return None
+    if turn is not None and not rectified:
+        pose[:3, :3] = np.reshape(fields.numbers(turn, 9), (3, 3))
+    pose[0, 3] = -p[0, 3] / p[0, 0]
+    return rigid(pose, fields.whole(turn or name))
+
+
+def _side_of(name: str) -> str:
+    """left or right, by a camera's name; empty for others."""
+    return next((side for side, pattern in _NAMES_OF_SIDES.items() if re.search(pattern, name.lower())), '')
 
 
 def _in_left(fields: Fields, before: DescribedCamera | None) -> Float64 | None:
@@ -314,9 +349,9 @@ def _between(before: DescribedCamera | None, in_body: Callable[[], Float64 | Non
     return None if left is None or right is None else np.asarray(np.linalg.solve(left, right), np.float64)
 
 
-def _chained(fields: Fields, before: DescribedCamera | None) -> Float64 | None:
+def _chained(fields: Fields, before: DescribedCamera | None, *poses: str) -> Float64 | None:
     """A camera's pose in the body, or that of the one before it and T_cn_cnm1."""
-    pose = _pose(fields)
+    pose = _pose(fields, *poses)
     left = before.in_body() if pose is None and before is not None and 'T_cn_cnm1' in fields else None
     return pose if left is None else np.asarray(left @ np.linalg.inv(fields.matrix('T_cn_cnm1')), np.float64)
 
@@ -396,8 +431,14 @@ def _orbslam(values: Mapping[str, Any]) -> dict[str, DescribedCamera]:
         left, offset = left_in_body(), right_in_left()
         return None if left is None or offset is None else left @ offset
 
+    def baseline() -> float | None:
+        """Stereo.b, or bf over the focal length."""
+        if 'Camera.bf' in fields:
+            return fields.number('Camera.bf') / fields.number(f'{first}.fx')
+        return fields.number('Stereo.b') if 'Stereo.b' in fields else None
+
     first = 'Camera1' if 'Camera1.fx' in fields else 'Camera'
-    left = DescribedCamera(partial(_orbslam_camera, values, f'{first}.'), left_in_body)
+    left = DescribedCamera(partial(_orbslam_camera, values, f'{first}.'), left_in_body, baseline=baseline)
     if 'Camera2.fx' not in fields:
         return {'': left}
     return {first: left, 'Camera2': DescribedCamera(partial(_orbslam_camera, values, 'Camera2.'), right_in_body, right_in_left)}

@@ -21,14 +21,19 @@ _NUMBER = r'[-+]?\d+(?:\.\d*)?(?:[eE][-+]?\d+)?'
 _ZED_SIZES = {'4K': (3840, 2160), 'QHDPLUS': (3200, 1800), '2K': (2208, 1242), 'FHD1200': (1920, 1200), 'FHD': (1920, 1080),
               'HD': (1280, 720), 'SVGA': (960, 600), 'VGA': (672, 376)}  # of one camera, by its sections' names
 _ZED_REMARK = "of raw images: those of ZED's SDK and ROS driver mostly are rectified, and have the calibration of their CameraInfo"
-_OST = re.compile(r'^(width|height|camera matrix|distortion|projection)\s*\n((?:\s*' + _NUMBER + r'\s)+)', re.MULTILINE)
+_OST = re.compile(rf'^(width|height|camera matrix|distortion|rectification|projection)\s*\n((?:\s*{_NUMBER}\s)+)', re.MULTILINE)
 _OST_KEYS = {'width': 'image_width', 'height': 'image_height', 'camera matrix': 'camera_matrix',
-             'distortion': 'distortion_coefficients', 'projection': 'projection_matrix'}
+             'distortion': 'distortion_coefficients', 'rectification': 'rectification_matrix',
+             'projection': 'projection_matrix'}
 _DSO = {'pinhole': 'none', 'radtan': 'radtan', 'equidistant': 'equidistant', 'kannalabrandt': 'equidistant', 'fov': 'fov',
         'atan': 'fov'}  # what the lens is called
 _PROJECTION = re.compile(rf'^P(?:_rect_)?0?(\d):((?:[ \t]+{_NUMBER}){{12}})[ \t]*$', re.MULTILINE)  # P2 or P_rect_02
 _MIDDLEBURY = re.compile(rf'^cam(\d)\s*=\s*\[((?:[\s;]*{_NUMBER}){{9}})\s*\]', re.MULTILINE)
 _REALSENSE = re.compile(r'^\s*Intrinsic of "(.+?)"(.*?)(?=^\s*(?:Intrinsic|Extrinsic|Motion|Device)|\Z)', re.MULTILINE | re.DOTALL)
+
+
+_REALSENSE_POSE = re.compile(rf'^\s*Extrinsic from "(.+?)"\s+To\s+"(.+?)"\s*:\s*Rotation Matrix:((?:\s+{_NUMBER}){{9}})\s+'
+                             rf'Translation Vector:((?:\s+{_NUMBER}){{3}})', re.MULTILINE)
 
 
 class BySize(list[dict[str, Any]]):
@@ -108,12 +113,16 @@ def _zed_pose(stereo: Mapping[str, str], mode: str) -> dict[str, Any]:
 
 
 def _of_realsense(text: str) -> dict[str, BySize]:
-    """By the streams' names: color, depth, infrared_1 ..."""
+    """By the streams' names: color, depth, infrared_1 ..., with their poses in the first one, whose axes points are moved into."""
     cameras: dict[str, BySize] = {}
-    for name, block in _REALSENSE.findall(text):
+    poses = {(one, other): np.column_stack([np.reshape(rotation.split(), (3, 3)), translation.split()]).astype(np.float64).tolist()
+             for one, other, rotation, translation in _REALSENSE_POSE.findall(text)}
+    blocks = _REALSENSE.findall(text)
+    for name, block in blocks:
         values = {key.lower(): value.strip() for key, value in re.findall(r'^\s*([A-Za-z]+):(.*)$', block, re.MULTILINE)}
+        pose = np.eye(4)[:3].tolist() if name == blocks[0][0] else poses.get((name, blocks[0][0]))
         camera = {'resolution': [int(values.pop('width', 0)), int(values.pop('height', 0))], 'model': values.pop('distortion', ''),
-                  'coeffs': values.pop('coeffs', '').split(), **values}
+                  'coeffs': values.pop('coeffs', '').split(), **values, **({} if pose is None else {'T_rig_cam': pose})}
         entries = cameras.setdefault(re.sub(r'\W+', '_', name.lower()), BySize([]))
         if camera not in entries:
             entries.append(camera)
@@ -244,11 +253,11 @@ def _of_numbers(text: str) -> dict[str, Any]:
         values = np.array([float(word) for line in lines for word in line])
         if len(lines) == 1 and len(values) in (4, 6, 8, 9, 12) and (found := _of_line(values.tolist())):
             return found
-        if len(values) == 10 and len(lines[-1]) == 1:
-            values = values[:9]
+        baseline = {'baseline_m': float(values[9])} if len(values) == 10 and len(lines[-1]) == 1 else {}
+        values = values[:9] if baseline else values
         k = values.reshape({9: (3, 3), 16: (4, 4)}.get(len(values), (3, 4)))[:3, :3]
         if (k[2] == [0, 0, 1]).all() and not k[1, 0] and min(k[0, 0], k[1, 1]) > 1:
-            return {'camera_matrix': k.ravel().tolist()}
+            return {'camera_matrix': k.ravel().tolist(), **baseline}
     return {}
 
 

@@ -395,6 +395,15 @@ CALIBRATIONS: dict[str, tuple[Callable[[Path], Any], str]] = {
                          r'c.yaml: T_BS: its last row is \[0.0, 0.0, 0.0, 2.0\], not \[0, 0, 0, 1\]'),
     'rig in millimetres': (lambda at: load_pair(file(at / 'c.yaml', {'cam0': EUROC, 'cam1': {**EUROC, 'T_cn_cnm1': np.reshape(
         turned(EYE, (3, -110.0)), (4, 4)).tolist()}})), r'c.yaml, cam1: the distance between cam0 and cam1 is 110 m, and a rig'),
+    'rig of several cameras': (lambda at: load_pair(file(at / 'c.yaml', {'cam0': EUROC, 'cam1': EUROC, 'cam2': {
+        **EUROC, 'T_cn_cnm1': np.reshape(EYE, (4, 4)).tolist()}})),
+        r'c.yaml describes the cameras cam0, cam1, cam2, and does not say which are left and right: name both, as .*:cam0,cam'),
+    'rig of one camera': (lambda at: load_pair(Path(f'{file(at / "c.yaml", {"cam0": EUROC, "cam1": EUROC})}:cam1,cam1')),
+        r'c.yaml:cam1,cam1 names no pair: give the left and the right camera, as FILE:cam0,cam1 or LEFT.yaml,RIGHT.yaml'),
+    'rig of a camera that is not there': (lambda at: load_pair(Path(f'{file(at / "c.yaml", {"cam0": OWN, "cam1": OWN})}:cam0,x')),
+        r'x is no file, and no camera of .*c.yaml: it has cam0, cam1'),
+    'rig without a pose': (lambda at: load_pair(Path(f'{file(at / "c.yaml", {"cam0": OWN, "cam1": OWN})}:cam0,cam1')),
+        r'c.yaml, cam1: it does not say how this camera stands to .*c.yaml, cam0: give poses of both in the body, T_cn_cn'),
     'distorted without distortion': (lambda at: camera(at, {**OWN, 'distortion': 'none', 'dist': [0.1, 0, 0, 0]}),
                                      r'c.yaml: its images have no distortion by the model, and D = \[0.1.*: one of both is wrong'),
     'a lens by its type': (lambda at: camera(at, {**OWN, 'camera_type': 'ocam'}),

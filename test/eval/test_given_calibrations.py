@@ -133,3 +133,21 @@ def test_chain_of_two_cameras_calibrates_a_pair(tmp_path: Path, file: Path) -> N
     with pytest.raises(BagError, match='the CameraInfos have no baseline'):
         open_inputs(left, replace(alone, right_topic='/camera_right/image_raw'), notes.append)
     assert [note.partition(' (')[0] for note in notes] == [f'{file}:cam1 does not describe a pair']
+
+
+@pytest.mark.parametrize(('metres', 'doubt'), [
+    (0.11, ''), (-0.11, 'stands 0.11 m to the left of the left one: unless the images are upside down, left and right are swapped'),
+    (6.0, 'the baseline is 6 m by the calibration, and most rigs have 0.01 to 1 m: check that it is in metres, not in centimetres'),
+    (0.003, 'the baseline is 0.003 m by the calibration')])
+def test_baseline_that_few_rigs_have_is_noted(tmp_path: Path, file: Path, caplog, metres: float, doubt: str) -> None:
+    images = [(1_700_000_000 * 10**9 + number * 10**8, np.full((HEIGHT, WIDTH), number, np.uint8)) for number in range(3)]
+    left = open_recording(make_bag(tmp_path / 'bag', 3, right=(images, CAMERA)), '/camera/image_raw')
+    pose = np.eye(4)
+    pose[0, 3] = -metres
+    file.write_text(f'cam0:\n{of_chain()}cam1:\n{of_chain(f"  T_cn_cnm1: {pose.tolist()}")}\n')
+    notes: list[str] = []
+    with caplog.at_level('INFO'):
+        open_inputs(left, EvaluationOptions(camera=file, right_topic='/camera_right/image_raw'), notes.append)
+    assert f'right images: /camera_right/image_raw, baseline {abs(metres):g} m' in caplog.messages
+    found = [note for note in notes if 'the baseline is' in note or 'stands' in note]
+    assert (len(found), doubt in ''.join(found)) == (bool(doubt), True)
