@@ -10,21 +10,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lightglue_trt_ros.core.cameras import StereoRig
+from lightglue_trt_ros.core.cameras import StereoRig, is_rectified
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.geometry import Size, fitting_size, unit_of
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.masks import Mask, load_mask
 from lightglue_trt_ros.datasets.bag import BagRecording, StereoRecording, depth_of, stereo_recording
-from lightglue_trt_ros.datasets.sequence import Frame, Recording
+from lightglue_trt_ros.datasets.calibration_files import check_size
+from lightglue_trt_ros.datasets.sequence import Frame, Recording, readable_frames
 from lightglue_trt_ros.datasets.units import JUDGED_IMAGES, median_depth
-from lightglue_trt_ros.utils.errors import BagError, FrameError
+from lightglue_trt_ros.utils.errors import BagError, FrameError, naming
 
 from .images.degradation import DEPTH_DEGRADATIONS, degraded_frames, description_of
 from .options import OF_SCORES, OWN_DEPTH_IMAGES, OWN_IMAGES, OWN_RIGHT_IMAGES, EvaluationOptions
 from .predict.frames import DepthImages, Frames, WallTime, check_registered
 from .predict.methods import Baseline
-from .predict.recorded_scene import named_pair, open_scene, spread, usable_frames
+from .predict.recorded_scene import first_size, named_pair, open_scene, spread, usable_frames
 from .predict.scene import Scene
 
 logger = logging.getLogger(__name__)
@@ -105,6 +106,7 @@ def open_inputs(recording: Recording, options: EvaluationOptions, on_note: Calla
     if stereo is not None and pair is None and stereo.right.calibration_note:
         on_note(stereo.right.calibration_note)
     if stereo is not None:
+        _check_right(stereo, recording, pair is not None)
         logger.info(f'right images: {stereo.right.image_topic}, baseline {stereo.rig.baseline_m:.4g} m')
         if doubt := _doubt_of_rig(stereo.rig):
             on_note(doubt)
@@ -130,6 +132,16 @@ def open_inputs(recording: Recording, options: EvaluationOptions, on_note: Calla
     margin = first.mask_margin * unit_of(image, (first.image_height, first.image_width))
     baselines = [Baseline(name, first.max_keypoints, mask, margin) for name in options.baselines]
     return Inputs(recording, options, scene, facts, configs, baselines, mask, stereo, depth, depth_images)
+
+
+def _check_right(stereo: StereoRecording, left: Recording, is_named: bool) -> None:
+    """Raises BagError where the calibration is not that of the right images; `is_named`: it comes from --camera."""
+    right = stereo.right
+    with naming(f'right camera, {stereo.rig.right.source or right.image_topic}'):
+        check_size(stereo.rig.right, *first_size(right, readable_frames(right, lambda line: None)))
+    if is_named and is_rectified(left.image_topic) != is_rectified(right.image_topic):
+        raise BagError(f'of {left.image_topic} and {right.image_topic} one is rectified by its name, and --camera gives both '
+                       'cameras alike: give two topics of one kind')
 
 
 def _doubt_of_rig(rig: StereoRig) -> str:

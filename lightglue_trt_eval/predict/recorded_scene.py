@@ -38,7 +38,7 @@ def open_scene(recording: Recording, options: EvaluationOptions, on_note: Callab
         timeline = Timeline.of(itertools.islice(readable_frames(recording, on_note), options.max_frames), MatcherConfig().max_gap_s)
     for text in timeline.notes:
         on_note(text)
-    size = _first_size(recording, usable_frames(recording, timeline.numbers))
+    size = first_size(recording, usable_frames(recording, timeline.numbers))
     if note := bits_note(usable_frames(recording, spread(timeline.numbers, JUDGED_IMAGES)), recording.bits):
         on_note(note)
     left_out: list[str] = []
@@ -73,7 +73,7 @@ def spread(numbers: NDArray[np.int64], count: int) -> NDArray[np.int64]:
     return numbers[np.unique(np.linspace(0, len(numbers) - 1, count).round().astype(np.int64))]
 
 
-def _first_size(recording: Recording, frames: Iterable[Frame]) -> tuple[int, int]:
+def first_size(recording: Recording, frames: Iterable[Frame]) -> tuple[int, int]:
     """(H, W) of the first image that can be decoded. Raises BagError."""
     reason = ''
     for frame in frames:
@@ -130,7 +130,7 @@ def named_pair(options: EvaluationOptions, recording: Recording) -> tuple[Intrin
     if options.camera is None or not options.right_topic:
         return None
     return load_pair(options.camera, is_rectified(recording.image_topic),
-                     lambda: _first_size(recording, readable_frames(recording, lambda line: None))[::-1])
+                     lambda: first_size(recording, readable_frames(recording, lambda line: None))[::-1])
 
 
 def _named_camera(options: EvaluationOptions, recording: Recording, size: tuple[int, int]) -> Intrinsics:

@@ -19,6 +19,7 @@ RESOLVED_PX = 0.5  # standard deviation of the disparity that the truth then tel
 CONSISTENT_PX = 2.0  # in the reference image, after the true motion
 OFFSET_PX = 0.5  # by which right columns are off in the median, to be told
 STRETCHED, SURE = 0.05, 0.7  # relative difference of disparities; what is left of a difference that a wrong baseline explains
+FAR_LONGER = 1.5  # steps of the odometry, than those of the truth
 LOOSE_PX, FEW_PERCENT = 2.5, 5.0  # median difference that no rotation of a camera leaves; points with a right pixel
 
 
@@ -93,14 +94,14 @@ class StereoScore(MetricOdometryScore):
         if self._shares and (share := 100 * float(np.mean(self._shares))) < FEW_PERCENT:
             return (f'{share:.1f} % of the points have a right pixel: check that left and right are not swapped, that both see the '
                     'same, and the calibration of the pair')
-        if not any(map(len, self._disparities)):
-            return ''
+        if not any(map(len, self._disparities)):  # a long baseline asks for a better resolution than the truth has
+            ratio = self.length_ratio()
+            return '' if ratio is None or 1 / FAR_LONGER < ratio < FAR_LONGER else _other_baseline(ratio)
         differences, expected = np.concatenate(self._disparities), np.concatenate(self._expected)
         offset, stretch = float(np.median(differences)), float(np.median(differences / expected))
         left, if_stretched = (float(np.median(np.abs(differences - each))) for each in (offset, stretch * expected))
         if abs(stretch) > STRETCHED and if_stretched < SURE * min(left, float(np.median(np.abs(differences)))):
-            return (f'the baseline is {1 / max(1 + stretch, 1e-3):.3g} times as long as by the true motion: check it, the focal '
-                    'length, and the unit of the ground truth, which is the metre')
+            return _other_baseline(1 / max(1 + stretch, 1e-3))
         if left > max(LOOSE_PX, abs(offset)):
             return (f'disparities differ by {left:.2f} px from those of the true motion, and by no offset: check that left and '
                     'right images are of one moment, and their calibration')
@@ -128,3 +129,8 @@ class StereoScore(MetricOdometryScore):
             good = (depth > 0) & (earlier_depth > 0) & (sigma < RESOLVED_PX)
             expected[rows[good]] = self.rig.baseline_m / depth[good]
         return expected
+
+
+def _other_baseline(ratio: float) -> str:
+    return (f'the baseline is {ratio:.3g} times as long as by the true motion: check it, the focal length, and the unit of the '
+            'ground truth, which is the metre')

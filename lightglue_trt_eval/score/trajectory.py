@@ -25,6 +25,7 @@ SHORT_SEGMENTS_M = (5.0, 10.0, 20.0, 50.0)  # where not even 100 m were covered
 KITTI_EVERY = 10  # frames between the starts of segments
 TRAJECTORIES = 200  # that are drawn
 ALIGNED = 3  # poses that an ATE needs: a similarity takes any two to their places
+LEAST_STEP_M, LEAST_STEPS = 1e-3, 5  # that have a length to compare, and how many
 _CHUNK = 100_000  # poses of them that are held at a time
 
 Scale = Literal['truth', 'unit']
@@ -182,6 +183,18 @@ class MetricOdometryScore:
         if drift is not None:
             known |= {f'{name}_drift_percent': drift.translation_percent, f'{name}_drift_deg_per_m': drift.rotation_deg_per_m}
         return known
+
+    def length_ratio(self) -> float | None:
+        """How long steps of the odometry are to those of the truth, in the median; None where they do not agree on it."""
+        if len(self._poses) < 2:
+            return None
+        ours, true = (np.linalg.norm(np.diff(np.stack(poses)[:, :3, 3], axis=0), axis=1) for poses in (self._poses, self._true))
+        known = true[np.isfinite(true)]
+        moving = true > max(LEAST_STEP_M, float(np.median(known)) / 4 if len(known) else np.inf)
+        if moving.sum() < LEAST_STEPS:
+            return None
+        low, middle, high = np.percentile(ours[moving] / true[moving], [25, 50, 75])
+        return float(middle) if high - low < middle / 4 else None
 
 
 class TwoViewOdometry:

@@ -328,7 +328,7 @@ def _in_rig(fields: Fields, rectified: bool) -> Float64 | None:
         return None
     if turn is not None and not rectified:
         pose[:3, :3] = np.reshape(fields.numbers(turn, 9), (3, 3))
-    pose[0, 3] = -p[0, 3] / p[0, 0]
+    pose[:2, 3] = -p[:2, 3] / p[[0, 1], [0, 1]]
     return rigid(pose, fields.whole(turn or name))
 
 

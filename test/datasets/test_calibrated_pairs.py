@@ -156,6 +156,14 @@ def test_rectified_images_have_no_rotation_in_the_pair(write) -> None:
     assert left.k[0, 0] == ros('left')['projection_matrix']['data'][0]
 
 
+def test_camera_above_the_other_is_a_pair(write) -> None:
+    files = [write({**ros('left'), 'rectification_matrix': {'data': np.eye(3).ravel().tolist()}, 'projection_matrix': {
+        'data': [450.0, 0, 310, 0, 0, 450, 236, shift, 0, 0, 1, 0]}}, f'{name}.yaml') for name, shift in (('top', 0), ('low', -45))]
+    upper, lower = load_pair(Path(f'{files[0]},{files[1]}')) or pytest.fail('no pair')
+    assert lower.shift_m == pytest.approx(0.1)
+    np.testing.assert_allclose(upper.rectification[0], [0, 1, 0], atol=1e-12)
+
+
 def matrix(name: str, values: object) -> str:
     data = np.asarray(values, np.float64)
     rows = len(data) if data.ndim == 2 else 1

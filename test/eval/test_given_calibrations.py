@@ -151,3 +151,19 @@ def test_baseline_that_few_rigs_have_is_noted(tmp_path: Path, file: Path, caplog
     assert f'right images: /camera_right/image_raw, baseline {abs(metres):g} m' in caplog.messages
     found = [note for note in notes if 'the baseline is' in note or 'stands' in note]
     assert (len(found), doubt in ''.join(found)) == (bool(doubt), True)
+
+
+def test_calibration_of_other_right_images_is_refused(tmp_path: Path, file: Path) -> None:
+    """Half as large, or raw next to rectified ones."""
+    images = [(1_700_000_000 * 10**9 + number * 10**8, np.full((HEIGHT, WIDTH), number, np.uint8)) for number in range(3)]
+    half = Intrinsics(WIDTH // 2, HEIGHT // 2, CAMERA.k * [[0.5], [0.5], [1]], 'plumb_bob', np.zeros(5), shift_m=0.11)
+    left = open_recording(make_bag(tmp_path / 'bag', 3, right=(images, half)), '/camera/image_raw')
+    options = EvaluationOptions(right_topic='/camera_right/image_raw')
+    with pytest.raises(BagError, match=r'right camera, .*for 64x48 pixels, the images have 128x96: give the calibration of these'):
+        open_inputs(left, options, [].append)
+    pose = np.eye(4)
+    pose[0, 3] = -0.11
+    file.write_text(f'cam0:\n{of_chain()}cam1:\n{of_chain(f"  T_cn_cnm1: {pose.tolist()}")}\n')
+    bag = make_bag(tmp_path / 'other', 3, right=(images, CAMERA), image_topic='/camera/image_rect')
+    with pytest.raises(BagError, match='of /camera/image_rect and /camera_right/image_raw one is rectified by its name'):
+        open_inputs(open_recording(bag, '/camera/image_rect'), replace(options, camera=file), [].append)

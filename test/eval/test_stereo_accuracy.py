@@ -73,6 +73,7 @@ def test_errors_come_out_as_they_were_put_in():
     assert wrong['stereo_disparity_px'] < 0.05, 'a median'
     scaled = tally(scale=1.1)  # a truth that is ten percent larger than the baseline says
     assert scaled.advice.startswith('the baseline is 0.909 times as long as by the true motion: check it')
+    assert tally(scale=0.1).advice.startswith('the baseline is 10 times as long as by the true motion: check it')
     larger = scaled.figures()
     assert larger['stereo_drift_percent'] == pytest.approx(100 * (1 - 1 / 1.1), abs=1)
 
