@@ -18,7 +18,7 @@ from .poses import poses_from
 Values = Mapping[str, Any]  # of a file, by key
 Cameras = dict[int | str, dict[str, Any]]  # with Kalibr's keys, by number or name
 _BASALT = {'pinhole': 'none', 'kb4': 'equidistant', 'pinhole-radtan8': 'rational_polynomial'}
-_SIDES = ('1', '2'), ('left', 'right'), ('Left', 'Right'), ('l', 'r'), ('L', 'R')  # in the keys of a pair
+_SIDES = ('1', '2'), ('0', '1'), ('left', 'right'), ('Left', 'Right'), ('l', 'r'), ('L', 'R')  # in the keys of a pair
 _OF_PAIRS = (('K', 'M', 'mtx', 'cameraMatrix', 'camera_matrix', 'camera_mat', 'intrinsics', 'intrinsic'),
              ('D', 'dist', 'distCoeffs', 'dist_coeffs', 'distortion_coefficients', 'distortion', 'dist_coefs'))
 _NERFSTUDIO = ('camera_model', 'w', 'h', 'fl_x', 'fl_y', 'cx', 'cy', 'k1', 'k2', 'k3', 'k4', 'p1', 'p2', 'is_fisheye')
@@ -144,11 +144,16 @@ def _opencv_pair(values: Values) -> Cameras:
     if isinstance(values.get('size'), list):
         common['image_size'] = values['size']
     left, right = (dict(_flat({**common, 'camera_matrix': values[k], 'dist_coeffs': values[d]})) for k, d in pair)
+    return {0: left, 1: right | step_of_pair(values)}
+
+
+def step_of_pair(values: Values) -> dict[str, Any]:
+    """T_cn_cnm1 of the second camera by R and T of cv2.stereoCalibrate; empty without them."""
     rotation, translation = (_numbers_of(values, keys) for keys in (_ROTATIONS, _TRANSLATIONS))
-    if rotation.size and translation.size:
-        rotation = np.asarray(cv2.Rodrigues(rotation)[0] if rotation.size == 3 else rotation.reshape(3, 3))
-        right['T_cn_cnm1'] = np.column_stack([rotation, translation]).tolist()
-    return {0: left, 1: right}
+    if rotation.size not in (3, 9) or translation.size != 3:
+        return {}
+    rotation = np.asarray(cv2.Rodrigues(rotation)[0] if rotation.size == 3 else rotation.reshape(3, 3))
+    return {'T_cn_cnm1': np.column_stack([rotation, translation]).tolist()}
 
 
 def _numbers_of(values: Values, keys: tuple[str, ...]) -> Float64:

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..core.cameras import LEAST_BASELINE_M, MOST_BASELINE_M, POLYNOMIAL, Intrinsics, distortion_model, is_camera
 from ..core.types import Float64
-from .calibration_exports import as_chain
+from .calibration_exports import as_chain, step_of_pair
 from .calibration_fields import SIZES, Fields, is_zero, rigid
 from .calibration_lens import MODEL_KEYS, OTHERS, camera_model, lens_of
 from .calibration_texts import BySize
@@ -68,6 +68,9 @@ def described(values: Mapping[str, Any], read: Callable[[str], Mapping[str, Any]
     if any(str(key).startswith(('Camera.', 'Camera1.')) for key in values):
         return _orbslam(values)
     nested = {} if _has_camera(values) else _cameras_in(values)
+    if len(nested) == 2 and (step := step_of_pair(values)):
+        left, right = sorted(nested, key=lambda name: _side_of(name) == 'right')
+        nested = {left: nested[left], right: nested[right] | step}
     return _listed(nested or {'': dict(values)}, 'body_T_cam0', 'IMU.T_b_c1', 'Tbc')  # whichever tool's
 
 

@@ -191,6 +191,16 @@ def test_pose_of_an_opencv_pair_has_many_names(write, names: tuple[str, str], ro
     check_rig(load_pair(path, size=lambda: SIZE))
 
 
+@pytest.mark.parametrize('sides', [('left', 'right'), ('right', 'left')])
+def test_rotation_and_translation_stand_next_to_two_cameras(write, sides: tuple[str, str]) -> None:
+    cameras = {side: {'image_size': [*SIZE], 'K': K[side].tolist(), 'dist': D[side]} for side in sides}
+    check_rig(load_pair(write({**cameras, 'R': R.tolist(), 'T': T[:, None].tolist(), 'E': R.tolist()})))
+    assert load_pair(write(cameras)) is None
+    numbered = {f'{name}{number}': values[side] for number, side in enumerate(K) for name, values in (('D', D), ('K', {
+        side: K[side].tolist()}))}
+    check_rig(load_pair(write({**numbered, 'image_size': [*SIZE], 'R': R.tolist(), 'T': T.tolist()})))
+
+
 def realsense(name: str, side: str) -> str:
     k = K[side]
     return (f' Intrinsic of "{name}" / 640x480 / {{Z16}}\n  Width:      \t640\n  Height:     \t480\n  PPX:        \t{k[0, 2]}\n'
