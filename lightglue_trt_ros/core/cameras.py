@@ -91,9 +91,9 @@ class Intrinsics:
     def __str__(self) -> str:
         """For people: plumb_bob, fx 458.0, fy 457.0, 752x480, cx 367.0, cy 248.0, D [-0.28, 0.07, 0.0002, 0.00002]."""
         (fx, _, cx), (_, fy, cy) = self.k[:2].tolist()
-        model, d = ('no distortion', '') if not self.lens.distorts else \
-            (self.distortion_model, f', D {[float(f"{each:.4g}") for each in self.d]}')
-        return f'{model}, fx {fx:.1f}, fy {fy:.1f}, {self.width}x{self.height}, cx {cx:.1f}, cy {cy:.1f}{d}'
+        d = f', D {[float(f"{each:.4g}") for each in self.d]}' * bool(self.lens.distorts)
+        model, shift = self.distortion_model if d else 'no distortion', f', x {self.shift_m:.4g} m in the pair' * bool(self.shift_m)
+        return f'{model}, fx {fx:.1f}, fy {fy:.1f}, {self.width}x{self.height}, cx {cx:.1f}, cy {cy:.1f}{d}{shift}'
 
     @property
     def projection(self) -> Float64:

@@ -172,9 +172,19 @@ def _of_kitti(text: str, matrices: Mapping[str, str]) -> dict[str, Any]:
         raw = {key: numbers.get(f'{key}_0{name}') for key in ('S', 'K', 'D')}
         size, whole = ([int(side) for side in each or []] for each in (numbers.get(f'S_rect_0{name}'), raw['S']))
         cameras[f'cam{name}'] = camera if not size else {**camera, 'resolution': size} if None in raw.values() else BySize([
-            {**camera, 'resolution': size}, {'resolution': whole, 'camera_matrix': raw['K'], 'dist_coeffs': raw['D']}])
+            {**camera, 'resolution': size},
+            {'resolution': whole, 'camera_matrix': raw['K'], 'dist_coeffs': raw['D'], **_place_of_kitti(numbers, name)}])
         before = offset
     return cameras
+
+
+def _place_of_kitti(numbers: Mapping[str, list[float]], name: str) -> dict[str, Any]:
+    """The pose of a raw camera in camera 0, whose points R and T move into it; empty without them."""
+    rotation, translation = (numbers.get(f'{key}_0{name}', []) for key in 'RT')
+    if (len(rotation), len(translation)) != (9, 3):
+        return {}
+    turn = np.reshape(rotation, (3, 3))
+    return {'T_rig_cam': np.column_stack([turn.T, -turn.T @ translation]).tolist()}
 
 
 def _of_kapture(text: str) -> dict[str, Any]:

@@ -367,3 +367,11 @@ def test_coefficients_in_the_shapes_of_opencv_are_those_of_a_row(shape: tuple[in
 def test_k_and_r_of_another_shape_are_refused_by_it(k: list[float], r: np.ndarray, shapes: str) -> None:
     with pytest.raises(BagError, match=shapes):
         Intrinsics(640, 480, k, 'plumb_bob', np.zeros(5), r)
+
+
+def test_words_of_a_right_camera_have_its_place() -> None:
+    """So that a log shows a baseline in another unit."""
+    k = np.array([[450.0, 0, 320], [0, 450, 240], [0, 0, 1]])
+    left, right = (str(Intrinsics(640, 480, k, 'plumb_bob', np.zeros(5), shift_m=shift)) for shift in (0.0, 0.12))
+    assert (left, right.removeprefix(left)) == ('no distortion, fx 450.0, fy 450.0, 640x480, cx 320.0, cy 240.0',
+                                                ', x 0.12 m in the pair')

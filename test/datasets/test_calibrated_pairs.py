@@ -241,3 +241,21 @@ def test_one_camera_with_a_baseline_is_a_rectified_pair(write, text: str) -> Non
 
 def test_baseline_of_an_rgbd_camera_with_a_lens_is_no_pair(write) -> None:
     assert load_pair(write(f'%YAML:1.0\n{ORBSLAM}Camera.bf: 40.0\nCamera.k1: 0.2\nCamera.k2: -0.9\n')) is None
+
+
+@pytest.mark.parametrize('has_poses', [True, False])
+def test_raw_cameras_of_kitti_are_a_pair_by_their_poses(write, has_poses: bool) -> None:
+    def line(name: str, values: object) -> str:
+        return f'{name}: {" ".join(f"{value:.9e}" for value in np.ravel(values))}\n'
+
+    text = 'calib_time: 09-Jan-2012 13:57:47\n'
+    for number, side, turn, translation in ((2, 'left', np.eye(3), np.zeros(3)), (3, 'right', R, T)):
+        text += line(f'S_0{number}', SIZE) + line(f'K_0{number}', K[side]) + line(f'D_0{number}', D[side])
+        if has_poses:
+            text += line(f'R_0{number}', turn) + line(f'T_0{number}', translation)
+        text += line(f'S_rect_0{number}', (620, 460)) + line(f'P_rect_0{number}', np.column_stack([K['left'], -54 * T]))
+    pair = load_pair(write(text, 'calib_cam_to_cam.txt'), size=lambda: SIZE)
+    if has_poses:
+        check_rig(pair)
+    else:
+        assert pair is None
