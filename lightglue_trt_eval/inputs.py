@@ -107,7 +107,8 @@ def open_inputs(recording: Recording, options: EvaluationOptions, on_note: Calla
         on_note(stereo.right.calibration_note)
     if stereo is not None:
         _check_right(stereo, recording, pair is not None)
-        logger.info(f'right images: {stereo.right.image_topic}, baseline {stereo.rig.baseline_m:.4g} m')
+        logger.info(f'right images: {stereo.right.image_topic}, baseline {stereo.rig.baseline_m:.4g} m'
+                    + f', from {stereo.rig.right.source}' * bool(stereo.rig.right.source))
         if doubt := _doubt_of_rig(stereo.rig):
             on_note(doubt)
     for other in filter(None, (None if stereo is None else stereo.right, depth)):

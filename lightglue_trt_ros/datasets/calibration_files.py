@@ -120,10 +120,14 @@ def _rectified_pair(chosen: _Choice, rectified: bool) -> tuple[Intrinsics, Intri
 
 def _two_of(path: Path) -> tuple[Path, str]:
     """What FILE:LEFT,RIGHT or FILE,FILE names; the second is empty where it names one. Raises BagError."""
-    parts = [str(path)] if path.exists() else [each.strip() for each in str(path).split(',')]
-    if len(parts) > 2 or parts[-1] in (*parts[:-1], '') or str(path).endswith(f':{parts[-1]},{parts[-1]}'):
+    if path.exists() or ',' not in str(path):
+        return path, ''
+    pairs = [(Path(str(path)[:comma.start()]), str(path)[comma.end():].strip()) for comma in re.finditer(',', str(path))]
+    found = [(first, second) for first, second in pairs if split_choice(first)[0].is_file()]
+    first, second = found[0] if found else (path, '')
+    if found and (len(found) > 1 or second in ('', str(first), split_choice(first)[1])):
         raise BagError(f'{path} names no pair: give the left and the right camera, as FILE:cam0,cam1 or LEFT.yaml,RIGHT.yaml')
-    return Path(parts[0]), parts[1] if len(parts) == 2 else ''
+    return first, second
 
 
 def _pair_of(file: Path, cameras: dict[str, _Choice]) -> list[_Choice]:
@@ -213,6 +217,8 @@ def _in_body(chosen: _Choice) -> Float64 | None:
 
 def _chosen(path: Path, size: Callable[[], tuple[int, int]] | None = None) -> _Choice:
     """The only camera of a file, or the one that `path` names. Raises BagError."""
+    if _two_of(path)[1]:
+        raise BagError(f'{path} names two cameras, which --stereo and --right-topic take: name one')
     file, name = split_choice(path)
     cameras = _choices(file, size)
     if name and list(cameras) == ['']:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig
-from lightglue_trt_ros.datasets.calibration_files import load_pair
+from lightglue_trt_ros.datasets.calibration_files import load_intrinsics, load_pair
 from lightglue_trt_ros.utils.errors import BagError
 
 SIZE = 640, 480
@@ -120,6 +120,18 @@ def test_pair_that_nothing_names_is_refused(write, choice: str, words: str) -> N
         load_pair(Path(f'{path}{choice}'))
 
 
+def test_commas_in_folders_name_no_pair(tmp_path: Path) -> None:
+    folder = tmp_path / 'a,b'
+    folder.mkdir()
+    path = folder / 'chain.json'
+    path.write_text(json.dumps(FOUR))
+    assert load_intrinsics(Path(f'{path}:cam2')).k[0, 0] == K['left'][0, 0]
+    check_rig(load_pair(Path(f'{path}:cam2,cam3')))
+    check_rig(load_pair(Path(f'{path}:cam2, cam3')))
+    with pytest.raises(BagError, match='cannot read'):
+        load_intrinsics(folder / 'none.yaml')
+
+
 def ros(side: str) -> dict[str, Any]:
     number = ('left', 'right').index(side)
     rectified = cv2.stereoRectify(K['left'], np.array(D['left']), K['right'], np.array(D['right']), SIZE, R, T[:, None], alpha=0)
@@ -139,6 +151,8 @@ def test_files_of_two_cameras_are_a_pair(write, one: Callable[[str], dict[str, A
     left, right = write(one('left'), 'left.yaml'), write(one('right'), 'right.yaml')
     check_rig(load_pair(Path(f'{left},{right}')))
     assert load_pair(left) is None
+    with pytest.raises(BagError, match='names two cameras, which --stereo and --right-topic take: name one'):
+        load_intrinsics(Path(f'{left},{right}'))
     with pytest.raises(BagError, match=r'right\.yaml: it does not say how this camera stands to .*left.yaml: give poses of both'):
         load_pair(Path(f'{left},{write(kalibr(0, "right")["cam0"], "right.yaml")}'))
 

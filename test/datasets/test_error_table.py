@@ -402,6 +402,8 @@ CALIBRATIONS: dict[str, tuple[Callable[[Path], Any], str]] = {
         r'c.yaml:cam1,cam1 names no pair: give the left and the right camera, as FILE:cam0,cam1 or LEFT.yaml,RIGHT.yaml'),
     'rig of a camera that is not there': (lambda at: load_pair(Path(f'{file(at / "c.yaml", {"cam0": OWN, "cam1": OWN})}:cam0,x')),
         r'x is no file, and no camera of .*c.yaml: it has cam0, cam1'),
+    'rig where one camera is needed': (lambda at: load_intrinsics(Path(f'{file(at / "c.yaml", {"cam0": OWN})}:cam0,cam1')),
+        r'c.yaml:cam0,cam1 names two cameras, which --stereo and --right-topic take: name one'),
     'rig without a pose': (lambda at: load_pair(Path(f'{file(at / "c.yaml", {"cam0": OWN, "cam1": OWN})}:cam0,cam1')),
         r'c.yaml, cam1: it does not say how this camera stands to .*c.yaml, cam0: give poses of both in the body, T_cn_cn'),
     'distorted without distortion': (lambda at: camera(at, {**OWN, 'distortion': 'none', 'dist': [0.1, 0, 0, 0]}),

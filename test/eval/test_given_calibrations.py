@@ -148,7 +148,7 @@ def test_baseline_that_few_rigs_have_is_noted(tmp_path: Path, file: Path, caplog
     notes: list[str] = []
     with caplog.at_level('INFO'):
         open_inputs(left, EvaluationOptions(camera=file, right_topic='/camera_right/image_raw'), notes.append)
-    assert f'right images: /camera_right/image_raw, baseline {abs(metres):g} m' in caplog.messages
+    assert f'right images: /camera_right/image_raw, baseline {abs(metres):g} m, from {file}, cam1' in caplog.messages
     found = [note for note in notes if 'the baseline is' in note or 'stands' in note]
     assert (len(found), doubt in ''.join(found)) == (bool(doubt), True)
 
