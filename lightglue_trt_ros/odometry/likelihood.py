@@ -9,7 +9,7 @@ from __future__ import annotations
 import cv2
 import numpy as np
 
-from ..core.geometry import contiguous
+from ..core.geometry import contiguous, sampled_model
 from ..core.types import Float64
 from .pose_covariance import cross_matrix
 
@@ -17,22 +17,41 @@ REFINE_STEPS = 20  # of Levenberg-Marquardt at most
 DIRECTIONS, TRIED, APART = 48, 3, 0.94  # of translation, on half the sphere; how many of them, and the cosine between these
 SCREENED = 150  # points that choose the best directions, about
 WRONG = 5.0  # deviations; a match that is further off costs no more, or many wrong ones would choose the pose
-ALIKE = 1.1  # times the lowest cost: poses up to there fit alike
+ALIKE, NEARLY = 1.1, 1.5  # times the lowest cost: poses up to there fit alike, and nearly alike
+CLEARLY = 0.8  # of the cost with sides: where a pose that fits nearly alike has less, the other one has its points behind a camera
+ON_PLANE = 5.0  # deviations from a plane
 LOOSE = (16.0, 4.0, 1.0, 1.0)  # deviations that count as one while the rotation for each direction is looked for
 
 
 def most_likely(rotation: Float64, direction: Float64, residuals: Residuals) -> tuple[Float64, Float64]:
-    """The most likely pose that is reached from the given one, or from its rotation and other directions.
+    """The most likely pose that is reached from the given one, from its rotation and other directions, or from the main plane.
 
     Scenes close to a plane and short baselines leave several poses that fit nearly alike, and five points choose one by chance.
     Which side points move to decides between these alone: noise that many points share, as of dots on the lens, is on one side too.
     """
     found = [refine(rotation, direction, residuals)]
     rotations, directions = _other_starts(found[0][0], residuals.some(SCREENED))
-    found += [refine(*start, residuals) for start in zip(rotations, directions, strict=True)]
+    starts = [*zip(rotations, directions, strict=True), *_planar_starts(residuals)]
+    found += [refine(*start, residuals) for start in starts]
     rotations, directions = (np.stack(part) for part in zip(*found, strict=True))
     fits, costs = residuals.costs(rotations, directions)
-    return found[int(np.argmin(np.where(fits <= ALIKE * fits.min(), costs, np.inf)))]
+    alike = fits <= ALIKE * fits.min()
+    alike |= (fits <= NEARLY * fits.min()) & (costs < CLEARLY * costs[alike].min())
+    return found[int(np.argmin(np.where(alike, costs, np.inf)))]
+
+
+def _planar_starts(residuals: Residuals) -> list[tuple[Float64, Float64]]:
+    """The two poses of a plane that most points are near (HZ 13.3), of which RANSAC's five points on it find one by chance."""
+    deviation = float(np.sqrt(np.median(residuals.covariances1[:, 0, 0] + residuals.covariances1[:, 1, 1]) / 2))
+    homography = sampled_model(cv2.findHomography, residuals.x0[:, :2], residuals.x1[:, :2], method=cv2.USAC_MAGSAC,
+                               ransacReprojThreshold=ON_PLANE * deviation)
+    if homography is None:
+        return []
+    _, rotations, translations, _ = cv2.decomposeHomographyMat(contiguous(homography), contiguous(np.eye(3)))
+    starts = [(np.asarray(rotation, np.float64), np.asarray(translation, np.float64).ravel())
+              for rotation, translation in zip(rotations[::2], translations[::2], strict=True)]  # the others are opposite
+    return [(rotation, translation / length) for rotation, translation in starts
+            if (length := float(np.linalg.norm(translation))) > 0]
 
 
 def _other_starts(rotation: Float64, residuals: Residuals) -> tuple[Float64, Float64]:

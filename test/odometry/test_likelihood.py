@@ -30,6 +30,23 @@ def slanted_plane(seed, off=0.06, baseline=0.12, sigma=0.1, count=400):
     return pixels0, pixels1, sigmas[:, None, None]**2 * np.eye(2), rotation, direction
 
 
+def turned_plane(seed, count=150):
+    """The same for points on a plane 2 m away, which the camera goes around by 30 degrees."""
+    rng = np.random.default_rng(seed)
+    axis = rng.normal(size=3) * [1, 1, 0.3]
+    rotation = cv2.Rodrigues(np.pi / 6 * axis / np.linalg.norm(axis))[0]
+    rays = homogeneous(rng.uniform(0, [640, 480], (count, 2))) @ np.linalg.inv(K).T
+    points = rays * (2 / (rays @ [*rng.normal(0, 0.4, 2), 1]))[:, None]
+    translation = [0, 0, 2] - 2 * rotation[:, 2] + rng.normal(0, 0.2, 3)
+    seen = points @ rotation.T + translation
+    sigmas = np.exp(rng.normal(np.log(0.25), 0.5, count))
+    pixels0, pixels1 = ((each / each[:, 2:] @ K.T)[:, :2] for each in (points, seen))
+    pixels1 += rng.normal(size=(count, 2)) * sigmas[:, None]
+    shown = (points[:, 2] > 0.2) & (seen[:, 2] > 0.2)
+    return (pixels0[shown], pixels1[shown], (sigmas**2)[shown, None, None] * np.eye(2), rotation,
+            translation / np.linalg.norm(translation))
+
+
 def homogeneous(points):
     return np.column_stack([points, np.ones(len(points))])
 
@@ -50,6 +67,19 @@ def test_near_a_plane_no_pose_is_far_from_the_truth(scene):
         errors.append(max(pose_error_deg(found.rotation, found.translation, *true)))
     assert max(errors) < 5
     assert pose_auc(errors)[1] > 0.95
+
+
+def test_of_the_two_poses_of_a_plane_the_right_one_is_found():
+    """A camera that goes around a plane: RANSAC's pose and its neighbours are wrong in 8 of 60.
+
+    In 9, the wrong one fits better by more than a tenth, with points behind a camera.
+    """
+    wrong = 0
+    for seed in range(60):
+        pixels0, pixels1, covariances, *true = turned_plane(seed)
+        found = estimate_relative_pose(pixels0, pixels1, K, K, covariances)
+        wrong += max(pose_error_deg(found.rotation, found.translation, *true)) > 3
+    assert wrong <= 2
 
 
 @pytest.mark.parametrize(('share', 'slide'), [(0.5, 0), (0.6, 40), (0.7, 40)])
