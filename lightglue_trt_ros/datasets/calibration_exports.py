@@ -46,7 +46,7 @@ _OKVIS = {'radialtangential': 'radtan', 'radialtangential8': 'rational_polynomia
 def as_chain(values: Values) -> Values:
     """Cameras cam0, cam1 ..., or by name, with Kalibr's keys; `values` themselves where no tool is known that writes such."""
     cameras: Cameras = {}
-    with suppress(AttributeError, IndexError, KeyError, TypeError, ValueError):  # another tool's file
+    with suppress(ArithmeticError, AttributeError, IndexError, KeyError, TypeError, ValueError):  # another tool's file
         values = _of_nerf(_of_frames(_flat(_of_parameters(values))))
         read = next((read for recognises, read in _TOOLS if recognises(values)), None)
         cameras = {} if read is None else dict(read(values))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ SIZES = (('width', 'height'), ('image_width', 'image_height'), ('w', 'h'), ('col
 LENS = re.compile(  # keys that speak of a lens, in small letters; min_dist, max_dist and baseline_dist_thr are of trackers
     r'^(?!.*flags?$).*?((?<!min)(?<!max)(?<!baseline)(^|[._])dist(_|$|coef|o$|param)|distor|coef(f?s?|ficients?)?(_|$)|'
     r'(^|[._])(rad_?tan|radial|tangential|fisheye(_model|_?par.*)?$|skew|mirror|[kp]_?\d+$|d$|s[1-4]$|tau|xi$|kc$|lens_?(par|coef)))')
+MOST_DEPTH = 50  # of mappings and lists inside of each other: YAML may have itself inside
 _MISSING: Any = object()
 
 
@@ -184,16 +186,18 @@ def _of_lens(name: str, value: Any) -> list[str]:
     return []
 
 
-def check_finite(values: Any, name: str = '') -> None:
-    """Raise ValueError for a number that is not finite, with its key."""
+def check_finite(values: Any, name: str = '', depth: int = 0) -> None:
+    """Raise ValueError for a number that is not finite, with its key, and for values that are nested without end."""
+    if depth > MOST_DEPTH:
+        raise ValueError(f'{name[:80]}: its lists and mappings are nested more than {MOST_DEPTH} times, which no calibration is')
     if isinstance(values, dict):
         for key, value in values.items():
-            check_finite(value, f'{name}.{key}' if name else str(key))
+            check_finite(value, f'{name}.{key}' if name else str(key), depth + 1)
     elif isinstance(values, list):
         for value in values:
-            check_finite(value, name)
-    elif isinstance(values, float) and not np.isfinite(values):
-        raise ValueError(f'{name}: {values} is not finite; calibrate the camera')
+            check_finite(value, name, depth + 1)
+    elif isinstance(values, (int, float)) and not abs(values) <= sys.float_info.max:
+        raise ValueError(f'{name}: {f"{values}"[:20]} is not finite; calibrate the camera')
 
 
 def is_zero(value: Any) -> bool:

@@ -135,11 +135,15 @@ def _pair_of(file: Path, cameras: dict[str, _Choice]) -> list[_Choice]:
     sides = [[each for each in cameras.values() if each.camera.side == side] for side in ('left', 'right')]
     if all(len(each) == 1 for each in sides):
         return [each[0] for each in sides]
-    posed = [each for each in cameras.values() if each.camera.in_left() is not None or each.camera.in_body() is not None]
-    if len(cameras) > 2 and posed:
+    if len(cameras) > 2 and any(map(_has_pose, cameras.values())):
         raise BagError(f'{file} describes the cameras {first_of(cameras, MOST_NAMED)}, and does not say which are left and right: '
                        f'name both, as {file}:{",".join(list(cameras)[:2])}')
     return list(cameras.values())[:2]
+
+
+def _has_pose(chosen: _Choice) -> bool:
+    with _naming(chosen):
+        return chosen.camera.in_left() is not None or chosen.camera.in_body() is not None
 
 
 def _between(left: _Choice, right: _Choice, cameras: list[_Choice] | None, rectified: bool) -> Float64 | None:
@@ -241,7 +245,9 @@ def _named(file: Path, name: str, cameras: dict[str, _Choice]) -> _Choice:
 def _choices(file: Path, size: Callable[[], tuple[int, int]] | None) -> dict[str, _Choice]:
     """The cameras of a file by name, for images of this `size`. Raises BagError."""
     pose = _extrinsics_beside(file)
-    said = as_chain({**_mapping(file), **pose})
+    values = {**_mapping(file), **pose}
+    with naming(file):
+        said = as_chain(values)
     try:
         whole = of_size(said, size)
         values, added = (whole, False) if size is None else sized(whole, size)
@@ -285,6 +291,8 @@ def _mapping(path: Path) -> dict[str, Any]:
         values = _of_numpy(path) or colmap.cameras_of(colmap.cameras_text(path.read_bytes()))
         if not values:
             raise BagError(f'{path} is no text: export it as text, that of MATLAB by {_MATLAB}; {_READ}') from None
+    with naming(path):
+        check_finite(values)
     if isinstance(values, list) and len(values) == 1 and isinstance(values[0], dict) and 'cameras' in values[0]:
         values = values[0]  # OpenSfM's reconstruction.json
     if isinstance(values, list) and values and all(isinstance(each, dict) and 'camera_intrinsic' in each for each in values):
@@ -294,8 +302,6 @@ def _mapping(path: Path) -> dict[str, Any]:
     if not isinstance(values, dict):
         start = next((line for line in text.splitlines() if line.strip() and line[0] != '#'), '')
         raise BagError(f'{path} is no calibration, it {f"begins with {start[:60]!r}" if start else "is empty"}; {_READ}')
-    with naming(path):
-        check_finite(values)
     return values
 
 
@@ -321,7 +327,7 @@ def _parsed(path: Path, text: str) -> Any:
         return values
     try:
         return _of_xml(path, text) if text.lstrip().startswith('<?xml') else _of_yaml(path, text)
-    except (yaml.YAMLError, cv2.error, SystemError) as error:
+    except (yaml.YAMLError, cv2.error, RecursionError, SystemError) as error:
         raise BagError(f'{path} is no YAML, JSON or XML ({" ".join(str(error).split()):.200}); {_READ}') from None
 
 

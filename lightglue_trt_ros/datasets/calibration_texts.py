@@ -171,6 +171,8 @@ def _of_kitti(text: str, matrices: Mapping[str, str]) -> dict[str, Any]:
                   **({'T_cn_cnm1': step.tolist()} if cameras else {})}
         raw = {key: numbers.get(f'{key}_0{name}') for key in ('S', 'K', 'D')}
         size, whole = ([int(side) for side in each or []] for each in (numbers.get(f'S_rect_0{name}'), raw['S']))
+        if not {len(size), len(whole)} <= {0, 2}:
+            raise ValueError(f'S_0{name} has {whole} and S_rect_0{name} {size}, where width and height belong: take the file anew')
         cameras[f'cam{name}'] = camera if not size else {**camera, 'resolution': size} if None in raw.values() else BySize([
             {**camera, 'resolution': size},
             {'resolution': whole, 'camera_matrix': raw['K'], 'dist_coeffs': raw['D'], **_place_of_kitti(numbers, name)}])

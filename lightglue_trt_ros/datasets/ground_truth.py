@@ -120,8 +120,8 @@ def _from_file(recording: Recording, path: Path, kind: str | None, camera_in_bod
                on_note: Callable[[str], None]) -> Trajectory:
     if kind is None and (named := read_reconstruction(path, recording)) is not None:
         return named.of_camera(camera_in_body, _AS_IT_IS if camera_in_body is None else _MOVED)
-    if kind is None and path.suffix in OF_TOOLS:
-        return OF_TOOLS[path.suffix](path).of_camera(camera_in_body, _AS_IT_IS if camera_in_body is None else _MOVED)
+    if kind is None and path.suffix in OF_TOOLS and (read := OF_TOOLS[path.suffix](path)) is not None:
+        return read.of_camera(camera_in_body, _AS_IT_IS if camera_in_body is None else _MOVED)
     kind = kind_of(path) if kind is None else kind
     if kind not in KINDS:
         raise BagError(f'{path}: ground truth of kind {kind!r}: it is one of {", ".join(KINDS)}')

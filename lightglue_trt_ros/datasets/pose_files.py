@@ -53,14 +53,14 @@ _FORMS = (f'poses are {_TUM_VALUES} a line (TUM: t tx ty tz qx qy qz qw; with co
 def kind_of(path: Path) -> str:
     """tum, kitti or euroc, by the first line that holds values. Raises BagError when it is none of them."""
     headings, lines = _read(path)
-    if angles := next(filter(None, map(_ANGLES.search, headings)), None):
-        raise BagError(f'{path} has rotations as angles, {angles[0].strip(" ,#;")}, whose order and axes differ between tools: '
+    number, line = lines[0] if lines else (0, '')
+    separator = _separator(line)
+    count = len(words := line.split(separator))
+    if angles := _angles_in(headings, count):
+        raise BagError(f'{path} has rotations as angles, {angles}, whose order and axes differ between tools: '
                        'export quaternions or matrices, RealityCapture and Metashape as COLMAP or XML')
     if not lines:
         raise BagError(f'{path} holds no pose: {_FORMS}')
-    number, line = lines[0]
-    separator = _separator(line)
-    count = len(words := line.split(separator))
     with naming(path):
         named = _named_columns(headings, count)
     if named is None and not any(map(is_number, words[:2])):
@@ -189,10 +189,8 @@ def _named_columns(headings: Sequence[str], count: int) -> _Columns | None:
     """
     is_kapture = any(heading.startswith('kapture format') for heading in headings)
     for heading in reversed(headings):
-        text = re.sub(r'\[.*?\]|\(.*?\)', '', _IN_BRACKETS.sub(r'_\1', heading)).strip()
         for split in SPLITS:
-            words = split.split(text)
-            names = [name.strip(' %"\'').lower().replace('/', '.').replace(' ', '_') for name in words]
+            names = _names_in(heading, split)
             if pose := _found(names, _COLUMNS[1:]):
                 break
         stamps = [_found(names, forms) for forms in _STAMPS]
@@ -203,10 +201,24 @@ def _named_columns(headings: Sequence[str], count: int) -> _Columns | None:
             units += [1] * any(name.startswith(_ROSTOPIC) for name in names)
             frames = [at for at, name in enumerate(names) if re.fullmatch(_FRAMES, name)]
             return _Columns(stamp, pose, [*units, 0][0], _PER_METRE.get(names[pose[0]][-3:], 1), frames, is_kapture)
-        if (not pose and _found(names, _COLUMNS[4:])) or (len(words) == count > 1 and (pose or HEADING.match(heading))):
+        if (not pose and _found(names, _COLUMNS[4:])) or (len(names) == count > 1 and (pose or HEADING.match(heading))):
             raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, or timestamp_ms, _us or '
                              '_ns), a position (x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
     return None
+
+
+def _names_in(heading: str, split: re.Pattern[str]) -> list[str]:
+    text = re.sub(r'\[.*?\]|\(.*?\)', '', _IN_BRACKETS.sub(r'_\1', heading)).strip()
+    return [name.strip(' %"\'').lower().replace('/', '.').replace(' ', '_') for name in split.split(text)]
+
+
+def _angles_in(headings: Sequence[str], count: int) -> str:
+    """The angles in a line that names `count` columns, any number for 0; empty where a line names a quaternion."""
+    lines = [(heading, _names_in(heading, split)) for heading in headings for split in SPLITS]
+    if any(_found(names, _COLUMNS[4:]) for _, names in lines):
+        return ''
+    found = (_ANGLES.search(heading) for heading, names in lines if count in (0, len(names)))
+    return next((angles[0].strip(' ,#;') for angles in found if angles), '')
 
 
 def _found(names: Sequence[str], forms: Sequence[str]) -> list[int]:
@@ -253,18 +265,23 @@ def read_kitti(path: Path, stamps_ns: Sequence[int], numbered: Mapping[int, int]
     return _trajectory(path, f'{name}, by numbers of images' if numbers else name, stamps_ns, poses)
 
 
-def _arkitscenes(path: Path) -> Trajectory:
+def _arkitscenes(path: Path) -> Trajectory | None:
     """ARKitScenes' lowres_wide.traj, lines of a time in seconds, a rotation vector and a translation, camera from world.
 
-    Raises BagError that names the line.
+    None for lines of more values, and of a position and a quaternion. Raises BagError that names the line.
     """
+    lines = _read(path)[1]
+    words_of = [line.split(_separator(line)) for _, line in lines]
+    if any(len(words) >= _TUM_VALUES for words in words_of[:1]) or all(map(_is_pose, words_of)):
+        return None
+
     def row(line: str) -> tuple[int, list[float]]:
-        words = line.split()
+        words = line.split(_separator(line))
         if len(words) != _TUM_VALUES - 1:
             raise ValueError(f'{len(words)} values where 7 belong, as in a .traj of ARKitScenes: t rx ry rz tx ty tz')
         return parse_stamp(words[0]), [_number(word) for word in words[1:]]
 
-    rows = rows_of(path, read_lines(path)[1], row)
+    rows = rows_of(path, lines, row)
     poses = np.tile(np.eye(4), (len(rows), 1, 1))
     for pose, (_, values) in zip(poses, rows, strict=True):
         pose[:3, :3], pose[:3, 3] = cv2.Rodrigues(np.array(values[:3]))[0], values[3:]
@@ -275,12 +292,17 @@ def _arkitscenes(path: Path) -> Trajectory:
 def _spectacular(path: Path) -> Trajectory:
     """Spectacular AI's data.jsonl: groundTruth has poses, world from device. Raises BagError that names the line."""
     def row(line: str) -> tuple[int, list[float]] | None:
-        entry = json.loads(line) if 'groundTruth' in line else {}
-        pose = entry.get('groundTruth', {})
-        if 'orientation' not in pose:  # a sensor's line, or a position alone
-            return None
-        return parse_stamp(str(entry['time'])), [*map(float, map(pose['position'].get, 'xyz')),
-                                                 *map(float, map(pose['orientation'].get, 'xyzw'))]
+        try:
+            entry = json.loads(line) if 'groundTruth' in line else {}
+            pose = entry.get('groundTruth', {})
+            if 'orientation' not in pose:  # a sensor's line, or a position alone
+                return None
+            return parse_stamp(str(entry['time'])), [float(pose[part][axis]) for part, axes in (
+                ('position', 'xyz'), ('orientation', 'xyzw')) for axis in axes]
+        except KeyError as error:
+            raise ValueError(f'it has no {error.args[0]}, and groundTruth needs time, position and orientation') from None
+        except (AttributeError, TypeError) as error:
+            raise ValueError(f'its groundTruth is broken ({error})') from None
 
     with naming(path):
         text = text_of(path)
@@ -368,4 +390,4 @@ def _trajectory(path: Path, name: str, stamps_ns: Sequence[int], poses: Float64)
         return Trajectory(np.asarray(stamps_ns, np.int64), poses, f'{path} ({name})')
 
 
-OF_TOOLS = {'.traj': _arkitscenes, '.jsonl': _spectacular}  # by the endings of their files
+OF_TOOLS = {'.traj': _arkitscenes, '.jsonl': _spectacular}  # by the endings of their files; None of another file

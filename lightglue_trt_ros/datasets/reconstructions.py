@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -78,32 +79,43 @@ def _by_name(path: Path) -> tuple[str, dict[str, Float64]]:
     if path.is_dir():
         is_polycam = any(path.glob('*.json')) and not any(path.glob('*.txt'))
         return ('Polycam', _of_polycam(path)) if is_polycam else ('a matrix per image', _of_folder(path))
-    with suppress(OSError, ValueError):  # others name these
+    with suppress(OSError, RecursionError, ValueError):  # others name these
         try:
             text = text_of(path)
         except UnicodeDecodeError:
             text = colmap.images_text(path.read_bytes())
         if re.match(r'\s*\[\s*{', text):
+            values = json.loads(text)
+            if 'shots' in values[0]:
+                return 'OpenSfM', _of_tool('OpenSfM', _of_opensfm, values, path)
             with suppress(KeyError, TypeError):
-                values = json.loads(text)
-                return ('OpenSfM', _of_opensfm(values, path)) if 'shots' in values[0] else \
-                    ('3D Gaussian Splatting', _of_splatting(values, path))
+                return '3D Gaussian Splatting', _of_splatting(values, path)
         elif '<camera ' in text:
             return 'Metashape', _checked({label: np.reshape([float(word) for word in numbers.split()], (4, 4))
                                           for label, numbers in _METASHAPE.findall(text)}, path)
         elif not text.lstrip().startswith('{'):
             return 'COLMAP', colmap.poses_of(text, path, SUFFIXES)
-        with suppress(KeyError, TypeError):
+        with suppress(AttributeError, KeyError, TypeError):
             return _of_json(json.loads(text), path)
     return '', {}
 
 
+def _of_tool(tool: str, read: Callable[[Any, Path], dict[str, Float64]], values: Any, path: Path) -> dict[str, Float64]:
+    """What `read` gives of a file that can only be of this tool. Raises BagError where it is broken."""
+    try:
+        return read(values, path)
+    except KeyError as error:
+        raise BagError(f'{path}: it is of {tool}, and an entry has no {error.args[0]}: export it anew') from None
+    except (AttributeError, IndexError, TypeError, ValueError, cv2.error) as error:
+        raise BagError(f'{path}: it is of {tool}, and broken ({" ".join(str(error).split()):.100}): export it anew') from None
+
+
 def _of_json(values: Any, path: Path) -> tuple[str, dict[str, Float64]]:
-    """Of JSON with names or numbers of images, by tool. Raises BagError, and KeyError or TypeError for another file."""
+    """Of JSON with names or numbers of images, by tool. Raises BagError, and such as `_by_name` suppresses for another file."""
     if 'sfm_data_version' in values:
-        return 'OpenMVG', _of_openmvg(values, path)
+        return 'OpenMVG', _of_tool('OpenMVG', _of_openmvg, values, path)
     if 'views' in values and 'poses' in values:
-        return 'AliceVision', _of_alicevision(values, path)
+        return 'AliceVision', _of_tool('AliceVision', _of_alicevision, values, path)
     if all(isinstance(frame, dict) and 'aligned_pose' in frame for frame in values.values()):
         return 'ScanNet++', _checked({name: np.asarray(frame['aligned_pose'], np.float64) for name, frame in values.items()}, path)
     if 'poses' in values and (table := np.array(values['poses'], np.float64)).shape[1:] == (7,):
@@ -111,7 +123,7 @@ def _of_json(values: Any, path: Path) -> tuple[str, dict[str, Float64]]:
             numbered = enumerate(poses_from(table[:, 4:], table[:, :4]) @ _OPTICAL)
         return 'Record3D', {f'{number}.jpg': pose for number, pose in numbered}
     frames = values['frames']
-    poses = {str(Path(frame['file_path'])): np.asarray(frame['transform_matrix'], np.float64) for frame in frames}
+    poses = {frame['file_path']: np.asarray(frame['transform_matrix'], np.float64) for frame in frames}
     return 'transforms.json', {name: pose @ _OPTICAL for name, pose in _checked(poses, path).items()}
 
 
@@ -167,7 +179,7 @@ def _of_llff(path: Path, recording: Recording) -> dict[str, Float64]:
 
 def _of_splatting(cameras: list[dict[str, Any]], path: Path) -> dict[str, Float64]:
     """Raises BagError, and KeyError or TypeError for another file."""
-    return _checked({str(Path(camera['img_name'])): _whole(np.column_stack([camera['rotation'], camera['position']]))
+    return _checked({camera['img_name']: _whole(np.column_stack([camera['rotation'], camera['position']]))
                      for camera in cameras}, path)
 
 
@@ -190,11 +202,11 @@ def _whole(rows: ArrayLike) -> Float64:
 
 
 def _checked(poses: dict[str, Float64], path: Path) -> dict[str, Float64]:
-    """`poses`. Raises BagError where the rotation of one is none."""
+    """`poses` by names as paths have them, a.png for ./a.png. Raises BagError where the rotation of one is none."""
     wrong = next((name for name, pose in poses.items() if pose.shape != (4, 4) or not is_rotation(pose[:3])), None)
     if wrong is not None:
         raise BagError(f'{path}: the matrix of {wrong} is {poses[wrong].tolist()}: its left upper 3x3 is no rotation')
-    return poses
+    return {str(Path(name)): pose for name, pose in poses.items()}
 
 
 def _of_folder(path: Path) -> dict[str, Float64]:

@@ -273,3 +273,18 @@ def test_raw_cameras_of_kitti_are_a_pair_by_their_poses(write, has_poses: bool) 
         check_rig(pair)
     else:
         assert pair is None
+
+
+BROKEN = {'camera_model': 'pinhole', 'resolution': SIZE, 'intrinsics': [450, 451, 310, 236], 'distortion_model': 'radtan',
+          'distortion_coeffs': [0.0] * 4, 'T_cam_imu': np.diag([2.0, 1, 1, 1]).tolist()}
+
+
+def test_two_cameras_are_a_pair_by_their_step_where_a_pose_is_broken(write) -> None:
+    pair = load_pair(write({'cam0': BROKEN, 'cam1': {**BROKEN, 'T_cn_cnm1': RIGHT_FROM_LEFT.tolist()}}))
+    assert pair is not None
+    assert pair[1].shift_m == pytest.approx(np.linalg.norm(T))
+
+
+def test_broken_pose_of_three_cameras_is_named(write) -> None:
+    with pytest.raises(BagError, match=r'calib.json, cam0: T_cam_imu: .* is no rotation'):
+        load_pair(write({f'cam{number}': BROKEN for number in range(3)}))

@@ -1072,3 +1072,19 @@ def test_calibration_with_a_size_never_reads_the_images(tmp_path: Path, text: st
     camera = load_intrinsics(path, size=lambda: pytest.fail('read'))
     assert camera.width == 640
     assert camera.source == str(path)
+
+
+@pytest.mark.parametrize(('text', 'words'), [
+    ('{"k": ' + '[' * 3000 + ']' * 3000 + '}', 'is no YAML, JSON or XML'), (f'{OWN}k1: 1{"0" * 400}\n', 'k1: 1000.* is not finite'),
+    (json.dumps([{'K': K, 'width': 640, 'height': 480, 'a': {'b': [float('nan')]}}]), 'a.b: nan is not finite'),
+    (json.dumps({'views': [], 'version': [], 'intrinsics': [{
+        'width': 640, 'height': 480, 'type': 'pinhole', 'focalLength': 3, 'sensorWidth': 0, 'principalPoint': [0, 0]}]}),
+     'has no resolution'),
+    (json.dumps({'value0': {
+        'intrinsics': [{'camera_type': 'pinhole', 'intrinsics': {'fx': 450, 'fy': 451, 'cx': 319, 'cy': 239}}],
+        'resolution': [[640, 480]], 'T_imu_cam': [dict.fromkeys(('px', 'py', 'pz', 'qx', 'qy', 'qz', 'qw'), 0)]}}),
+     'the quaternion of pose 0 is .* no direction')])
+def test_values_that_no_calibration_has_are_refused(tmp_path: Path, text: str, words: str) -> None:
+    (tmp_path / 'calib.yaml').write_text(text)
+    with pytest.raises(BagError, match=f'calib.yaml.*{words}'):
+        load_intrinsics(tmp_path / 'calib.yaml')

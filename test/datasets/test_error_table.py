@@ -595,6 +595,18 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
     'Spectacular AI': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(at / 'x.jsonl', '{"time": 1}\n')),
         r'x.jsonl has no groundTruth with position and orientation, as data.jsonl of Spectacular AI may have'),
     'angles': (lambda at: truth(at, '#name,x,y,alt,heading,pitch,roll\n'), r'poses.txt has rotations as angles, heading,pitch'),
+    'Spectacular AI, no time': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(
+        at / 'x.jsonl', '{"groundTruth": {"position": {}, "orientation": {}}}\n')),
+        r'x.jsonl, line 1: it has no time, and groundTruth needs time, position and orientation'),
+    'Spectacular AI, broken': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(
+        at / 'x.jsonl', '{"groundTruth": null}\n')), r'x.jsonl, line 1: its groundTruth is broken \(.*NoneType'),
+    'OpenMVG, no poses': (lambda at: truth(at, '{"sfm_data_version": "0.3"}'),
+        r'poses.txt: it is of OpenMVG, and an entry has no extrinsics: export it anew'),
+    'OpenSfM, a number for shots': (lambda at: truth(at, '[{"shots": 1}]'),
+        r'poses.txt: it is of OpenSfM, and broken \(.*int.*\): export it anew'),
+    'nested without end': (lambda at: camera(at, 'k: &a [*a]\n'), r'c.yaml: k: its lists and mappings are nested more than 50'),
+    'KITTI, one side of an image': (lambda at: camera(at, 'P_rect_02: 700 0 600 0 0 700 180 0 0 0 1 0\nS_rect_02: 1242\n'),
+        r'c.yaml: S_02 has \[\] and S_rect_02 \[1242\], where width and height belong: take the file anew'),
     'OpenSfM, two parts': (lambda at: truth(at, '[{"shots": {"a": 0}}, {"shots": {}}]'),
         r'poses.txt has 2 reconstructions, of 1, 0 images, which no pose joins: leave one in it'),
     'OCamCalib': (lambda at: load_intrinsics(file(at / 'c.txt', '#polynomial coefficients for the DIRECT\n1 2\n')),

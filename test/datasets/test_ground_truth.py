@@ -617,6 +617,15 @@ def test_traj_of_arkitscenes_has_rotation_vectors_from_the_world(tmp_path: Path)
         load_ground_truth(recording, file=path)
 
 
+@pytest.mark.parametrize('values', ['1.0 1 2 3 0 0 0.6 0.8', '1.0 1 0 0 1 0 1 0 2 0 0 1 3', '1 2 3 0 0 0.6 0.8'])
+def test_traj_of_another_tool_is_read_by_its_values(tmp_path: Path, values: str) -> None:
+    path, recording = tmp_path / 'gt.traj', Bag(tmp_path / 'bag').open()
+    path.write_text(f'{values}\n' * (1 if values.startswith('1.0') else len(list(recording.frames()))))
+    truth = load_ground_truth(recording, file=path)
+    assert truth is not None
+    assert truth.poses[0, :3, 3].tolist() == [1, 2, 3]
+
+
 def test_lines_of_spectacular_ai_with_poses_are_its_ground_truth(tmp_path: Path) -> None:
     path, recording = tmp_path / 'data.jsonl', Bag(tmp_path / 'bag').open()
     q, lines = quaternions_from_rotations(camera_poses()[:, :3, :3]), ['{"sensor": {"type": "gyroscope", "values": [0, 0, 0]}}']
@@ -637,6 +646,16 @@ def test_rotations_as_angles_are_refused_with_what_to_export(tmp_path: Path, hea
     path.write_text(f'{heading}\nIMG_1.JPG,1.0,2.0,3.0,10.1,2.2,179.9\n')
     with pytest.raises(BagError, match=r'has rotations as angles, .*: export quaternions or matrices, RealityCapture and'):
         load_ground_truth(Bag(tmp_path / 'bag').open(), file=path)
+
+
+@pytest.mark.parametrize('headings', [
+    '#timestamp,x,y,z,qx,qy,qz,qw,yaw,pitch,roll\n', '# yaw, pitch, roll of the log, as quaternions\n#t,x,y,z,qx,qy,qz,qw\n'])
+def test_quaternions_are_read_where_angles_are_named_as_well(tmp_path: Path, headings: str) -> None:
+    path = tmp_path / 'poses.csv'
+    path.write_text(f'{headings}1403636579.5,1,2,3,0,0,0.6,0.8{",90,0,0" * headings.startswith("#timestamp")}\n')
+    truth = load_ground_truth(Bag(tmp_path / 'bag').open(), file=path)
+    assert truth is not None
+    np.testing.assert_allclose(truth.poses[0, :3, :3], [[0.28, -0.96, 0], [0.96, 0.28, 0], [0, 0, 1]], atol=1e-12)
 
 
 def test_seven_values_that_end_in_no_quaternion_are_refused(tmp_path: Path) -> None:

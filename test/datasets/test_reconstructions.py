@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 from pathlib import Path
 
@@ -121,6 +122,15 @@ def openmvg() -> str:
     poses = [{'key': number + 7, 'value': {'rotation': pose[:3, :3].T.tolist(), 'center': pose[:3, 3].tolist()}}
              for number, pose in enumerate(POSES)]
     return json.dumps({'sfm_data_version': '0.3', 'root_path': '/a', 'views': views, 'intrinsics': [], 'extrinsics': poses})
+
+
+@pytest.mark.parametrize('folder', ['./', 'images//'])
+def test_openmvg_may_write_names_in_another_way_than_paths(tmp_path: Path, folder: str) -> None:
+    file = tmp_path / 'sfm_data.json'
+    file.write_text(re.sub(r'"filename": "', f'"filename": "{folder}', openmvg()))
+    truth = load_ground_truth(open_recording(recorded(tmp_path / 'in')), file=file)
+    assert truth is not None
+    np.testing.assert_allclose(truth.poses, POSES, atol=1e-12)
 
 
 def alicevision() -> str:
