@@ -79,7 +79,7 @@ def _by_name(path: Path) -> tuple[str, dict[str, Float64]]:
     if path.is_dir():
         is_polycam = any(path.glob('*.json')) and not any(path.glob('*.txt'))
         return ('Polycam', _of_polycam(path)) if is_polycam else ('a matrix per image', _of_folder(path))
-    with suppress(OSError, RecursionError, ValueError):  # others name these
+    with suppress(ArithmeticError, OSError, RecursionError, ValueError):  # others name these
         try:
             text = text_of(path)
         except UnicodeDecodeError:
@@ -106,7 +106,7 @@ def _of_tool(tool: str, read: Callable[[Any, Path], dict[str, Float64]], values:
         return read(values, path)
     except KeyError as error:
         raise BagError(f'{path}: it is of {tool}, and an entry has no {error.args[0]}: export it anew') from None
-    except (AttributeError, IndexError, TypeError, ValueError, cv2.error) as error:
+    except (ArithmeticError, AttributeError, IndexError, TypeError, ValueError, cv2.error) as error:
         raise BagError(f'{path}: it is of {tool}, and broken ({" ".join(str(error).split()):.100}): export it anew') from None
 
 

@@ -32,6 +32,7 @@ _LONGEST_STEP_NS = 10**12  # on average, of milliseconds and microseconds since 
 # Stamps since 2001, and older ones in nanoseconds.
 _NAMED = re.compile(r'(?<![0-9.])([1-9][0-9]{9}(?:[0-9]{3}){0,3}(?:\.[0-9]+)?|(?!19|20)[1-9][0-9]{17})(?![0-9.])')
 _OLDER_NS_DIGITS = 18  # of nanoseconds before 2001, as of clocks that count from another year; no date, as 202401311010100000
+_SHORTEST_STEP_NS = 2 * 10**6  # on average, of seconds since a start: shot010.0001.png and the next have numbers
 _OF_CLOCK = re.compile(r'(?<![0-9.])([0-9]{1,9}\.[0-9]{3,9})(?![0-9.])')  # seconds since a start, as of ARKitScenes
 _TWO_NUMBERS = re.compile(r'(.*(?<![0-9])[1-9][0-9]{9})[_-]([0-9]{9}(?![0-9]).*)')  # seconds and nanoseconds
 
@@ -87,7 +88,9 @@ def stamps_of_names(files: Sequence[Path]) -> list[int]:
 def _of_clock(files: Sequence[Path]) -> list[int]:
     found = [_OF_CLOCK.findall(file.stem) for file in files]
     stamps = [parse_stamp(each[0]) for each in found if len(each) == 1]
-    return stamps if len(stamps) == len(files) and all(before < after for before, after in pairwise(stamps)) else []
+    if len(stamps) < len(files) or not stamps or stamps[-1] - stamps[0] < (len(stamps) - 1) * _SHORTEST_STEP_NS:
+        return []
+    return stamps if all(before < after for before, after in pairwise(stamps)) else []
 
 
 def _ascending(numbers: list[str]) -> list[int]:

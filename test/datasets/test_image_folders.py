@@ -290,6 +290,13 @@ def test_seconds_since_a_start_in_names_of_images_are_stamps(tmp_path: Path) -> 
     assert [frame.stamp_ns for frame in recording.frames()] == [START_NS + number for number in range(3)]
 
 
+@pytest.mark.parametrize('form', ['shot010.{:04d}', 'take_2.{:03d}'])
+def test_numbers_of_frames_behind_a_point_are_no_seconds(tmp_path: Path, form: str) -> None:
+    write_images(tmp_path / 'images', [f'{form.format(number)}.png' for number in range(3, 6)])
+    with pytest.raises(BagError, match=r'timestamps\.txt'):
+        open_recording(tmp_path)
+
+
 @pytest.mark.parametrize('form', ['color_SN1_g{taken}_f{number}_s{received}_e50', '{start}_{taken}', '{taken}_{start}'])
 def test_of_two_stamps_in_each_name_the_first_that_ascends_counts(tmp_path: Path, form: str) -> None:
     """As Orbbec's images, with the times of exposure and of reception; the begin of a recording does not ascend."""

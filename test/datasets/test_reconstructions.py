@@ -133,6 +133,15 @@ def test_openmvg_may_write_names_in_another_way_than_paths(tmp_path: Path, folde
     np.testing.assert_allclose(truth.poses, POSES, atol=1e-12)
 
 
+@pytest.mark.parametrize('text', [
+    '[{"a": ' + '[' * 3000, '{"frames": [{"file_path": "0.png", "transform_matrix": [[1' + '0' * 400 + ']]}]}'])
+def test_values_that_no_pose_has_are_refused_with_the_file(tmp_path: Path, text: str) -> None:
+    file = tmp_path / 'poses.json'
+    file.write_text(text)
+    with pytest.raises(BagError, match=r'poses\.json(, line 1| holds no pose)'):
+        load_ground_truth(open_recording(recorded(tmp_path / 'in')), file=file)
+
+
 def alicevision() -> str:
     """Words in place of numbers, rotations from the world column by column."""
     views = [{'viewId': str(number), 'poseId': f'{number}7', 'path': f'/a/{number}.jpg'} for number in range(COUNT)]
