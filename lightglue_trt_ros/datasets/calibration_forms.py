@@ -210,7 +210,9 @@ def _fitted(size: tuple[int, int], k: list[float], model: str, d: list[float], p
 def _parameters(fields: Fields, model: str) -> list[float]:
     """Those of PARAMETERS, before the focal lengths in the list of intrinsics or by their names, or the list of a LISTED model."""
     if model in LISTED:
-        return fields.numbers('lens_parameters', *([LISTED[model]] if LISTED[model] else []))
+        if not (listed := fields.numbers('lens_parameters', *([LISTED[model]] if LISTED[model] else []))):
+            raise ValueError(f'its {model} has no coefficients: take the file anew')
+        return listed
     names = PARAMETERS.get(model, ())
     if names and fields.is_plain_list('intrinsics') and fields.count('intrinsics') == 4 + len(names):
         return fields.numbers('intrinsics')[:-4]

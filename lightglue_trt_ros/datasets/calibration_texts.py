@@ -282,7 +282,7 @@ def _of_line(values: list[float]) -> dict[str, Any]:
     size: list[float] = []
     if len(values) == 6:
         ends = [(values[:2], values[2:]), (values[4:], values[:4])]
-        fitting = [end for end in ends if all(side == int(side) > 0 and abs(middle / side - 0.5) < 0.2
+        fitting = [end for end in ends if all(side > 0 == side % 1 and abs(middle / side - 0.5) < 0.2
                                               for side, middle in zip(end[0], end[1][2:], strict=True))]
         if len(fitting) != 1:
             return {}

@@ -1080,6 +1080,7 @@ def test_calibration_with_a_size_never_reads_the_images(tmp_path: Path, text: st
     (json.dumps({'views': [], 'version': [], 'intrinsics': [{
         'width': 640, 'height': 480, 'type': 'pinhole', 'focalLength': 3, 'sensorWidth': 0, 'principalPoint': [0, 0]}]}),
      'has no resolution'),
+    ('640 1e999 450 451 319.5 239.5\n', 'is no calibration'),
     (json.dumps({'value0': {
         'intrinsics': [{'camera_type': 'pinhole', 'intrinsics': {'fx': 450, 'fy': 451, 'cx': 319, 'cy': 239}}],
         'resolution': [[640, 480]], 'T_imu_cam': [dict.fromkeys(('px', 'py', 'pz', 'qx', 'qy', 'qz', 'qw'), 0)]}}),

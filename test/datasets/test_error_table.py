@@ -604,6 +604,10 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
         r'poses.txt: it is of OpenMVG, and an entry has no extrinsics: export it anew'),
     'OpenSfM, a number for shots': (lambda at: truth(at, '[{"shots": 1}]'),
         r'poses.txt: it is of OpenSfM, and broken \(.*int.*\): export it anew'),
+    'OCamCalib, no polynomial': (lambda at: camera(at, {
+        'model_type': 'scaramuzza', 'image_width': 16, 'image_height': 12, 'poly_parameters': {},
+        'affine_parameters': {'ac': 1, 'ad': 0, 'ae': 0, 'cx': 8, 'cy': 6}}),
+        r'c.yaml, cam0: its ocamcalib has no coefficients: take the file anew'),
     'nested without end': (lambda at: camera(at, 'k: &a [*a]\n'), r'c.yaml: k: its lists and mappings are nested more than 50'),
     'KITTI, one side of an image': (lambda at: camera(at, 'P_rect_02: 700 0 600 0 0 700 180 0 0 0 1 0\nS_rect_02: 1242\n'),
         r'c.yaml: S_02 has \[\] and S_rect_02 \[1242\], where width and height belong: take the file anew'),
