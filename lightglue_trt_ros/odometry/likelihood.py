@@ -27,7 +27,8 @@ def most_likely(rotation: Float64, direction: Float64, residuals: Residuals) -> 
     """The most likely pose that is reached from the given one, from its rotation and other directions, or from the main plane.
 
     Scenes close to a plane and short baselines leave several poses that fit nearly alike, and five points choose one by chance.
-    Which side points move to decides between these alone: noise that many points share, as of dots on the lens, is on one side too.
+    Which side points move to decides between these: noise that many points share, as of dots on the lens, is on one side too. Of
+    the two poses of a plane the wrong one may fit a little better, with many points behind a camera: then sides decide as well.
     """
     found = [refine(rotation, direction, residuals)]
     rotations, directions = _other_starts(found[0][0], residuals.some(SCREENED))
