@@ -21,11 +21,13 @@ from .networks.keypoints import refine, score_map, strongest, suppress_non_maxim
 from .networks.superpoint import WIDTHS, FoldedSuperPoint, SuperPoint
 from .processes import Processes
 from .run import Run, write_whole
+from .scenes.geometry import Mixture
 from .scenes.random import scene_seed
 from .scenes.rendering import Scorer
 from .scenes.views import Scenes
 from .schedule import Schedule
 
+EASY = Mixture(ease=2.0)  # keypoints are placed in consecutive frames above all
 FURTHER = 0.5  # of the learning rate, where a trained network is trained further
 
 
@@ -38,12 +40,11 @@ class ExtractorSettings:
     learning_rate: float = 2e-3
     widths: tuple[int, ...] = WIDTHS
     stem: bool = False  # the first convolution halves the image
-    ease: float = 2.0  # of the scenes: keypoints are placed in consecutive frames above all
+    mixture: Mixture = EASY
     descriptor_weight: float = 0.5
     placement_weight: float = 1.0
     reliability_weight: float = 0.15
     imitation_weight: float = 1.0
-    standing: float = 0.0  # share of the pairs with something that stands still in the image
 
 
 class Extractor(nn.Module):
@@ -76,7 +77,7 @@ def train_extractor(photographs: NDArray[np.uint8], scorer: Scorer, folder: Path
     run = Run('extractor', folder, group, schedule, network, optimizer, log_every)
     torch.manual_seed(seed + 1000 * group.rank + schedule.step)
     scenes = Scenes(device_photographs, settings.height, settings.width, scene_seed(seed, group.rank, schedule.step), scorer,
-                    settings.ease, standing=settings.standing)
+                    settings.mixture)
     done = run.train(_Step(network, scenes, group, settings, wide))
     if done and group.first:
         network.load_state_dict(run.average)
@@ -86,7 +87,7 @@ def train_extractor(photographs: NDArray[np.uint8], scorer: Scorer, folder: Path
 
 
 def _first_images(photographs: Tensor, settings: ExtractorSettings, seed: int) -> Tensor:
-    scenes = Scenes(photographs[:64], settings.height, settings.width, seed, ease=settings.ease, standing=settings.standing)
+    scenes = Scenes(photographs[:64], settings.height, settings.width, seed, mixture=settings.mixture)
     return scenes.draw(min(32, settings.pairs)).images.contiguous(memory_format=torch.channels_last)
 
 

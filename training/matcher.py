@@ -18,12 +18,15 @@ from .networks.lightglue import LightGlue, normalize_positions
 from .networks.superpoint import FoldedSuperPoint
 from .processes import Processes
 from .run import Run, load_tensors, read_tensors, write_whole
+from .scenes.geometry import Mixture
 from .scenes.mixed_views import MixedScenes, MixedViews
 from .scenes.random import scene_seed
 from .scenes.rendered_views import RenderedScenes, load_views
 from .scenes.views import Scenes, TwoViews
 from .schedule import Schedule
 from .weight_files import first_layers, with_descriptor_assignment
+
+FAR = Mixture(ease=1.5, reach=1.5)  # consecutive frames are most of what a robot matches, and four or eight apart views differ much
 
 
 @dataclass(frozen=True)
@@ -35,11 +38,8 @@ class MatcherSettings:
     learning_rate: float = 3e-4
     layers: int = 9
     state: int = 256  # width of the layers
-    ease: float = 1.5  # of the scenes: consecutive frames are most of what a robot matches,
-    reach: float = 1.5  # and four or eight frames apart, views differ by more than the extractor's pairs do
+    mixture: Mixture = FAR
     rendered: float = 0.3  # share of the pairs, where there are rendered views
-    standing: float = 0.0  # share of the pairs with something that stands still in the image
-    still: float = 0.0  # share of the pairs that a standing camera sees
 
 
 @dataclass(frozen=True)
@@ -73,12 +73,11 @@ def train_matcher(photographs: NDArray[np.uint8], folder: Path, group: Processes
     run = Run('matcher', folder, group, schedule, network, optimizer, log_every)
     scene = scene_seed(seed, group.rank, schedule.step)
     planes = Scenes(
-        torch.from_numpy(photographs).to(group.device), settings.height, settings.width, scene, ease=settings.ease,
-        reach=settings.reach, standing=settings.standing, still=settings.still)
+        torch.from_numpy(photographs).to(group.device), settings.height, settings.width, scene, mixture=settings.mixture)
     scenes: Scenes | MixedScenes = planes
     if sources.views is not None:
         rendered = RenderedScenes(load_views(sources.views), settings.height, settings.width, scene, group.device,
-                                  settings.standing)
+                                  settings.mixture.standing)
         group.say(f'{len(rendered.images)} rendered views, {len(rendered.pairs)} pairs of them')
         scenes = MixedScenes(planes, rendered, settings.rendered)
     extractor = FoldedSuperPoint(tensors).to(group.device, memory_format=torch.channels_last)

@@ -53,6 +53,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument('--standing', type=_share, default=0.0, help='share of the pairs with something that stands still in the image, '
                    'such as dirt, dots, blocks of JPEG or a part of the robot (default 0)')
     p.add_argument('--still', type=_share, default=0.0, help='share of the pairs that a standing camera sees (default 0)')
+    p.add_argument('--turned', type=_share, default=0.3, help='share of the pairs whose second camera is turned about its axis by '
+                   'any angle (default 0.3)')
     p.add_argument('--keypoints', type=_counts, default=(640,), help='of a view of 512x384, a number for each step in turn: '
                    '640,320,128 (default 640)')
     p.add_argument('--layers', type=_layers, help='of the matcher, instead of those of the model that is trained')
@@ -129,7 +131,8 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
     photographs = np.concatenate([photographs, drawings(options.drawings, options.seed)])
     group.say(f'{len(photographs)} images, {options.drawings} of them drawn; {group.count} processes on {group.device.type}')
     extractor = TOY_EXTRACTOR if options.toy else LIGHT_EXTRACTOR if options.light else ExtractorSettings()
-    extractor = dataclasses.replace(extractor, standing=options.standing, stem=options.stem)
+    mixture = dataclasses.replace(extractor.mixture, standing=options.standing, turned=options.turned)
+    extractor = dataclasses.replace(extractor, mixture=mixture, stem=options.stem)
     if options.widths:
         extractor = dataclasses.replace(extractor, widths=options.widths)
     if options.model and options.networks == 'matcher' and group.first:
@@ -137,7 +140,8 @@ def _train(options: argparse.Namespace, group: Processes) -> int:
         write_whole(options.out / 'extractor.weights.pt', read_tensors(options.model / 'extractor.safetensors'))
     group.wait()
     matcher = TOY_MATCHER if options.toy else LIGHT_MATCHER if options.light else MatcherSettings()
-    matcher = dataclasses.replace(matcher, standing=options.standing, still=options.still)
+    mixture = dataclasses.replace(matcher.mixture, standing=options.standing, turned=options.turned, still=options.still)
+    matcher = dataclasses.replace(matcher, mixture=mixture)
     if not options.toy:
         matcher = dataclasses.replace(matcher, keypoints=options.keypoints)
     if options.model and options.networks != 'extractor' and not options.toy:

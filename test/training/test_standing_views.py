@@ -17,6 +17,7 @@ from training.losses.reliability import reliability_loss
 from training.networks.superpoint import FoldedSuperPoint, SuperPoint
 from training.photographs import drawings
 from training.processes import Processes
+from training.scenes.geometry import Mixture
 from training.scenes.random import Random
 from training.scenes.standing import KINDS, jpeg, stand
 from training.scenes.views import Scenes
@@ -35,7 +36,7 @@ def photographs():
 
 @pytest.fixture(scope='module')
 def views(photographs):
-    return Scenes(photographs, HEIGHT, WIDTH, seed=3, standing=1.0).draw(24)
+    return Scenes(photographs, HEIGHT, WIDTH, seed=3, mixture=Mixture(standing=1.0)).draw(24)
 
 
 def gray(pairs: int, *levels: float) -> Any:
@@ -73,7 +74,7 @@ def test_blocks_are_those_of_a_real_jpeg(quality):
 
 
 def test_standing_camera_pairs_every_point_with_its_own_pixel(photographs):
-    views = Scenes(photographs, HEIGHT, WIDTH, seed=3, standing=1.0, still=1.0).draw(16)
+    views = Scenes(photographs, HEIGHT, WIDTH, seed=3, mixture=Mixture(standing=1.0, still=1.0)).draw(16)
     points = torch.rand(32, 50, 2, generator=torch.Generator().manual_seed(0)) * torch.tensor([WIDTH - 1.0, HEIGHT - 1.0])
     transferred, visible = views.transfer(points)
     torch.testing.assert_close(transferred, points, atol=1e-3, rtol=0)
@@ -82,7 +83,7 @@ def test_standing_camera_pairs_every_point_with_its_own_pixel(photographs):
 
 
 def test_a_share_of_the_cameras_stands_and_no_other_pair_is_the_same_view(photographs):
-    views = Scenes(photographs, HEIGHT, WIDTH, seed=3, still=0.4).draw(100)
+    views = Scenes(photographs, HEIGHT, WIDTH, seed=3, mixture=Mixture(still=0.4)).draw(100)
     alike = (views.clean[:100] - views.clean[100:]).abs().flatten(1).amax(1) < 2e-3
     assert 25 < alike.sum() < 55
 
@@ -136,7 +137,7 @@ def test_an_extractor_that_goes_on_begins_with_the_same_answers(photographs):
 def test_an_extractor_is_trained_further_on_what_stands_still(photographs, tmp_path):
     torch.manual_seed(0)
     tensors = SuperPoint(TOY_EXTRACTOR.widths).exported()
-    settings = ExtractorSettings(HEIGHT, WIDTH, 2, 40, widths=TOY_EXTRACTOR.widths, standing=0.8)
+    settings = ExtractorSettings(HEIGHT, WIDTH, 2, 40, widths=TOY_EXTRACTOR.widths, mixture=Mixture(standing=0.8))
     scorer = lambda part: torch.ones_like(part, dtype=torch.float16)  # noqa: E731
     assert train_extractor(photographs.numpy(), scorer, tmp_path, Processes(), Schedule(5), 1, settings, tensors, initial=tensors)
     trained = torch.load(tmp_path / 'extractor.weights.pt', weights_only=True)

@@ -30,7 +30,7 @@ from training.photographs import NoPhotographsError, drawings, load_photographs
 from training.processes import Processes
 from training.run import CheckpointMismatchError, read_tensors
 from training.scenes.corners import corner_scores
-from training.scenes.geometry import FLAT, PLANES, draw_geometry
+from training.scenes.geometry import FLAT, PLANES, Mixture, draw_geometry
 from training.scenes.matrices import inverse, rotation
 from training.scenes.random import Random
 from training.scenes.views import Scenes, TwoViews, other
@@ -112,7 +112,7 @@ def test_pairs_of_views_come_nearer_each_other_with_ease():
     centre = torch.tensor([[[31.5, 23.5]]])
 
     def moved(ease: float) -> float:
-        views = Scenes(photographs, 48, 64, seed=1, ease=ease).draw(24)
+        views = Scenes(photographs, 48, 64, seed=1, mixture=Mixture(ease=ease)).draw(24)
         there, seen = views.transfer(centre.repeat(48, 1, 1))
         return float((there - centre).norm(dim=-1)[seen].median())
 
@@ -120,8 +120,8 @@ def test_pairs_of_views_come_nearer_each_other_with_ease():
 
 
 def test_reach_moves_cameras_apart_and_leaves_homographies_unchanged():
-    near, far = (draw_geometry(Random(1, torch.device('cpu')), 400, 48, 64, 600, 800, ease=2.0, reach=reach).across[:400, 0]
-                 for reach in (1.0, 2.0))
+    near, far = (draw_geometry(Random(1, torch.device('cpu')), 400, 48, 64, 600, 800, mixture).across[:400, 0]
+                 for mixture in (Mixture(ease=2.0), Mixture(ease=2.0, reach=2.0)))
     flat = (near == far).all(-1).all(-1)
     assert flat.float().mean() == pytest.approx(FLAT, abs=0.08)
     shift = [(across[~flat] - torch.eye(3))[:, :2, 2].norm(dim=-1) for across in (near, far)]
@@ -129,7 +129,7 @@ def test_reach_moves_cameras_apart_and_leaves_homographies_unchanged():
 
 
 def test_views_that_are_near_each_other_show_the_same_size():
-    views = Scenes(torch.from_numpy(drawings(4, 0)), 48, 64, seed=1, ease=50.0).draw(24)
+    views = Scenes(torch.from_numpy(drawings(4, 0)), 48, 64, seed=1, mixture=Mixture(ease=50.0)).draw(24)
     ends = torch.tensor([[[26.5, 23.5], [36.5, 23.5]]]).repeat(48, 1, 1)
     there, seen = views.transfer(ends)
     length = (there[:, 0] - there[:, 1]).norm(dim=-1)[seen.all(1)]

@@ -21,7 +21,20 @@ from .random import Random
 PLANES = 6
 DEGREE = math.pi / 180
 FLAT, LAYERED = 0.35, 0.33  # shares of the kinds of scene; the rest are rooms
-TURNED = 0.3  # share of pairs whose second camera is turned about its axis by any angle
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """Which pairs are drawn, and how often."""
+
+    ease: float = 1.0  # power of how far apart two cameras are: above 1, more pairs are near each other
+    reach: float = 1.0  # multiplies that distance and the angle between them
+    turned: float = 0.3  # share of pairs whose second camera is turned about its axis by any angle
+    standing: float = 0.0  # share with something that stands still in the image
+    still: float = 0.0  # share that a standing camera sees
+
+
+EVEN = Mixture()
 
 
 @dataclass
@@ -36,17 +49,16 @@ class Geometry:
 
 
 def draw_geometry(random: Random, pairs: int, height: int, width: int, photo_height: int, photo_width: int,
-                  ease: float = 1.0, reach: float = 1.0, still: float = 0.0) -> Geometry:
+                  mixture: Mixture = EVEN) -> Geometry:
     """Random scenes; the first B rows of the views are seen by the first camera, the others by the second.
 
-    `ease` is the power of how far apart two cameras are: above 1, more pairs are near each other. `reach` multiplies that distance
-    and the angle between them. Homographies of one photograph do not depend on `reach`. `still` is the share of standing cameras.
+    Homographies of one photograph do not depend on the mixture's `reach`.
     """
-    apart = random.uniform(pairs) ** ease  # how far apart the two views are
-    hard = reach * apart
-    turned = random.happens(TURNED, pairs)
+    apart = random.uniform(pairs) ** mixture.ease  # how far apart the two views are
+    hard = mixture.reach * apart
+    turned = random.happens(mixture.turned, pairs)
     roll = torch.where(turned, random.uniform(pairs, low=-math.pi, high=math.pi), torch.zeros(pairs, device=random.device))
-    stands = random.happens(still, pairs) if still else torch.zeros(pairs, device=random.device, dtype=torch.bool)
+    stands = random.happens(mixture.still, pairs) if mixture.still else torch.zeros(pairs, device=random.device, dtype=torch.bool)
     moves = (~stands).float()
     kind = random.uniform(pairs)
     flat, room = kind < FLAT, kind > FLAT + LAYERED

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .geometry import draw_geometry
+from .geometry import EVEN, Mixture, draw_geometry
 from .photometry import photometric
 from .random import Random
 from .rendering import Renderer, Scorer, Surfaces
@@ -45,26 +45,22 @@ class TwoViews:
 
 
 class Scenes:
-    """An endless supply of views of `photographs`, uint8 (N, height, width) on the device that is to make them.
-
-    `ease` and `reach`: how many of the pairs are near each other, and how far apart the others are, as draw_geometry takes them.
-    `standing` is the share of pairs with something that stands still in the image, `still` that of standing cameras.
-    """
+    """An endless supply of views of `photographs`, uint8 (N, height, width) on the device that is to make them."""
 
     def __init__(self, photographs: Tensor, height: int, width: int, seed: int, scorer: Scorer | None = None,
-                 ease: float = 1.0, reach: float = 1.0, standing: float = 0.0, still: float = 0.0) -> None:
+                 mixture: Mixture = EVEN) -> None:
         self.random = Random(seed, photographs.device)
-        self.ease, self.reach, self.standing, self.still, self.photographs = ease, reach, standing, still, photographs
+        self.mixture, self.photographs = mixture, photographs
         self.renderer = Renderer(photographs, height, width, scorer)
 
     @torch.no_grad()
     def draw(self, pairs: int) -> TwoViews:
         renderer, pyramid = self.renderer, self.renderer.pyramid
-        geometry = draw_geometry(self.random, pairs, renderer.height, renderer.width, pyramid.height, pyramid.width, self.ease,
-                                 self.reach, self.still)
+        geometry = draw_geometry(self.random, pairs, renderer.height, renderer.width, pyramid.height, pyramid.width,
+                                 self.mixture)
         clean, scores, planes = renderer.render(geometry, Surfaces(self.random, pairs, pyramid.count))
         plain = photometric(self.random, clean)
-        images, foreign = stand(self.random, plain, self.photographs, self.standing)
+        images, foreign = stand(self.random, plain, self.photographs, self.mixture.standing)
         foreign &= ~geometry.still.repeat(2)[:, None, None]  # before a standing camera all stands still, and has its partner
         return TwoViews(clean, plain, images, foreign, scores, planes, geometry.across)
 
