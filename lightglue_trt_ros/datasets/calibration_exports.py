@@ -36,6 +36,7 @@ _KINECT: dict[str, list[tuple[int, int, tuple[int, int], int, int]]] = {
 _OF_OPENMVG = {'disto_k1': 'radtan', 'disto_k3': 'radtan', 'disto_t2': 'radtan', 'fisheye': 'equidistant'}
 _OF_ALICEVISION = {'pinhole': 'none', 'none': 'none', 'fisheye4': 'equidistant',
                    **dict.fromkeys(('radialk1', 'radialk3', 'radial1', 'radial3', 'brown'), 'radtan')}
+_OF_DGP = {name: f'lens_parameter_{name}' for name in ('alpha', 'beta', 'fov', 'w', 'xi', 'equirectangular')}
 _LUXONIS = 'rational_polynomial', 'equidistant', 'equirectangular', 'radial_division', 'cylindrical'  # by cameraType
 _LUXONIS_UNITS = 1.0, 0.01, 0.001, 0.0254, 0.3048  # in metres, by number
 _VIKIT = {'pinhole': 'radtan', 'pinholeradialtangential': 'radtan', 'equidistantcamera': 'equidistant',
@@ -169,6 +170,8 @@ def _maplab(entry: dict[str, Any]) -> dict[str, Any]:
         model = str(camera['distortion_type'])
         return {**camera, 'resolution': camera['image_dimension'], 'distortion_type': _OKVIS.get(model, model),
                 'intrinsics': [*camera['focal_length'], *camera['principal_point']], 'T_imu_cam': camera.get('T_SC')}
+    if camera.get('type') == 'omni':
+        return {**other_lenses.of_svo(camera), 'T_imu_cam': entry.get('T_B_C')}
     lens = camera.pop('distortion')
     del camera['camera']
     return {**camera, 'camera_model': camera['type'], 'distortion_model': lens['type'],
@@ -269,6 +272,21 @@ def _airslam(values: Values) -> Cameras:
                 'resolution': [values['image_width'], values['image_height']], 'intrinsics': camera['intrinsics'],
                 'distortion_model': lens, 'distortion_coeffs': d[:4] if lens == 'equidistant' and d[4:] == [0] else d,
                 'T_cam_imu' if camera.get('T_type') else 'T_BS': camera['T']}
+    return cameras
+
+
+def sides_of(values: Values) -> Cameras:
+    """The raw pair that ORB-SLAM2 and AirVO rectify, by LEFT.K, LEFT.D, LEFT.R and LEFT.P; a size may be of both cameras."""
+    cameras: Cameras = {}
+    for side in ('LEFT', 'RIGHT'):
+        own = {name.removeprefix(f'{side}.'): value for name, value in values.items() if name.startswith(f'{side}.')}
+        size = {f'image_{name}': own.get(name, values.get(f'image_{name}')) for name in ('width', 'height')}
+        d = _numbers_of(own, ('D',)).tolist()
+        lens = 'equidistant' if values.get('distortion_type') == 1 else 'radtan'
+        cameras[side.lower()] = {
+            **{name: each for name, each in size.items() if each is not None}, 'camera_matrix': own.get('K'),
+            'distortion_model': lens, 'distortion_coefficients': d[:4] if lens == 'equidistant' and d[4:] == [0] else d,
+            **{name: own[key] for key, name in (('R', 'rectification_matrix'), ('P', 'projection_matrix')) if key in own}}
     return cameras
 
 
@@ -394,6 +412,14 @@ def _with_lens(lens: str, d: list[float], size: list[int], k: list[float]) -> di
             'distortion_coeffs': [*d[:2], *d[3:5], d[2]] if lens == 'radtan' else d}
 
 
+def _dgp(values: Values) -> Cameras:
+    """DGP's, as of DDAD: lists of sensors, whose zeros say nothing; a lidar has no focal length. Poses are vehicle from camera."""
+    rows = zip(values['names'], values['intrinsics'], values['extrinsics'], strict=True)
+    return {name: {**{_OF_DGP.get(key, key): value for key, value in camera.items() if value}, 'T_imu_cam': poses_from(
+        [[pose['translation'][axis] for axis in 'xyz']], [[pose['rotation'][f'q{axis}'] for axis in 'xyzw']])[0].tolist()}
+        for name, camera, pose in rows if camera['fx']}
+
+
 def _nuscenes(cameras: list[dict[str, Any]]) -> Cameras:
     """calibrated_sensor.json, by tokens; its images have no distortion. Sensors without a matrix are no cameras."""
     return {camera['token']: {
@@ -422,6 +448,8 @@ _TOOLS: tuple[tuple[Callable[[Values], Any], Callable[[Values], Any]], ...] = (
     (lambda values: 'sensors' in (values.get('rig') or {}), other_lenses.of_nvidia),
     ({'CameraCalibrations'}.issubset, other_lenses.of_aria),
     ({'poly_parameters', 'affine_parameters'}.issubset, lambda values: {0: other_lenses.of_camodocal(values)}),
+    ({'omni_affine', 'distortion_coefficients'}.issubset, _one(other_lenses.of_kimera)),
+    (lambda values: values.get('type') == 'omni' and 'data' in values['intrinsics'], _one(other_lenses.of_svo)),
     ({'Camera.nrpol', 'Camera.a0'}.issubset, lambda values: {0: other_lenses.of_multicol(values)}),
     (lambda values: (values.get('intrinsic') or {}).get('model') == 'radial_poly',
      lambda values: {0: other_lenses.of_woodscape(values)}),
@@ -430,6 +458,7 @@ _TOOLS: tuple[tuple[Callable[[Values], Any], Callable[[Values], Any]], ...] = (
     ({'CalibrationInformation'}.issubset, _kinect),
     ({'sfm_data_version', 'intrinsics'}.issubset, lambda values: enumerate(map(_openmvg, values['intrinsics']))),
     ({'views', 'intrinsics', 'version'}.issubset, lambda values: enumerate(map(_alicevision, values['intrinsics']))),
+    ({'names', 'intrinsics', 'extrinsics'}.issubset, _dgp),
     ({'camera_data_'}.issubset, lambda values: {
         camera['key'].removeprefix('image_raw_'): _argoverse(camera) for camera in values['camera_data_']}),
     ({'calibrated_sensor'}.issubset, lambda values: _nuscenes(values['calibrated_sensor'])),
@@ -458,4 +487,5 @@ _TOOLS: tuple[tuple[Callable[[Values], Any], Callable[[Values], Any]], ...] = (
     ({'fisheye_params', 'calib_dimension'}.issubset, _one(_gyroflow)),
     ({'image_width', 'distortion_type', 'cam0'}.issubset, _airslam),
     ({'Camera.fxl'}.issubset, _ov2slam),
+    (lambda values: {'LEFT.K', 'RIGHT.K'}.issubset(values) and 'Camera.fx' not in values, sides_of),
     (_opencv_keys, _opencv_pair))

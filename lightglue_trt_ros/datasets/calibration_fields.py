@@ -15,7 +15,8 @@ from .poses import is_rotation
 OTHER_LENSES = re.compile(  # and what a lens profile of Gyroflow says, not of MODELS
     r'fish|equidist|kannala|omni|(^|_)mei$|eucm|(^|_)ds$|sphere|scaramuzza|ocam|(^|_)fov$|atan|stretch|view')
 SIZES = (('width', 'height'), ('image_width', 'image_height'), ('w', 'h'), ('cols', 'rows'), ('resolution',), ('image_size',),
-         ('imagesize',), ('imagewidth', 'imageheight'), ('img_width', 'img_height'), ('frame_width', 'frame_height'), ('img_size',))
+         ('imagesize',), ('imagewidth', 'imageheight'), ('img_width', 'img_height'), ('frame_width', 'frame_height'), ('img_size',),
+         ('resolution_width', 'resolution_height'))
 LENS = re.compile(  # keys that speak of a lens, in small letters; min_dist, max_dist and baseline_dist_thr are of trackers
     r'^(?!.*flags?$).*?((?<!min)(?<!max)(?<!baseline)(^|[._])dist(_|$|coef|o$|param)|distor|coef(f?s?|ficients?)?(_|$)|'
     r'(^|[._])(rad_?tan|radial|tangential|fisheye(_model|_?par.*)?$|skew|mirror|[kp]_?\d+$|d$|s[1-4]$|tau|xi$|kc$|lens_?(par|coef)))')
@@ -24,12 +25,12 @@ _MISSING: Any = object()
 
 
 class Fields:
-    """The values of a mapping, by key without regard to capitals. It notes which keys were read."""
+    """The values of a mapping, by key without regard to capitals, and with - as _. It notes which keys were read."""
 
     def __init__(self, values: Mapping[Any, Any], prefix: str = '') -> None:
         """Only keys that begin with `prefix` count, and are named without it; errors name them whole."""
         self.prefix = prefix
-        self._keys = {str(key)[len(prefix):].lower(): str(key) for key in values if str(key).startswith(prefix)}
+        self._keys = {str(key)[len(prefix):].lower().replace('-', '_'): str(key) for key in values if str(key).startswith(prefix)}
         self._values = {str(key): value for key, value in values.items() if str(key).startswith(prefix)}
         self._read: set[str] = set()
 

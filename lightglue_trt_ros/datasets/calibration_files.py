@@ -34,6 +34,7 @@ _READ = f'the forms that are read: {FORMS}'
 MOST_NAMED = 8  # of a file's cameras or keys in a message: COLMAP may have a camera for each image
 _OPENCV = re.compile(r'\A%YAML:.*|!!opencv-(nd-)?matrix')  # not YAML, but in OpenCV's files
 _NO_SPACE = re.compile(r'^([ \t]*[\w.]+):(?=[^\s:])', re.MULTILINE)  # after a key: OpenCV reads that, and ORB-SLAM's files have it
+_REMARKS = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)  # of JSON, as JsonCpp reads it, outside of words
 _MATLAB = 'writelines(jsonencode(toStruct(cameraParams)), "calib.json")'
 
 
@@ -343,6 +344,8 @@ def _of_yaml(path: Path, text: str) -> Any:
     with suppress(ValueError):  # of JSON, which may be large; that of ROS has tabs and commas that only YAML allows
         return json.loads(text)
     import yaml
+    bare = _REMARKS.sub(lambda found: found[1] or ' ', text)
+    text = bare if bare.lstrip().startswith(('{', '[')) else text
     read = yaml.safe_load_all(_NO_SPACE.sub(r'\1: ', _OPENCV.sub('', text.expandtabs())))
     documents = [each for each in read if each is not None]  # `ros2 topic echo` ends each message with ---
     values = documents[0] if documents else None

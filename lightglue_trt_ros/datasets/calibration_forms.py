@@ -15,7 +15,7 @@ import numpy as np
 
 from ..core.cameras import LEAST_BASELINE_M, MOST_BASELINE_M, POLYNOMIAL, Intrinsics, distortion_model, is_camera
 from ..core.types import Float64
-from .calibration_exports import as_chain, step_of_pair
+from .calibration_exports import as_chain, sides_of, step_of_pair
 from .calibration_fields import SIZES, Fields, is_zero, rigid
 from .calibration_lens import MODEL_KEYS, OTHERS, camera_model, lens_of
 from .calibration_texts import BySize
@@ -229,7 +229,7 @@ def _pinhole(fx: float, fy: float, cx: float, cy: float) -> list[float]:
 def _has_camera(values: Mapping[str, Any]) -> bool:
     fields = Fields(values)
     is_whole = any(names[0] in fields for names in SIZES) or 'T_imu_cam' in fields  # its size may be that of the images
-    return is_whole and any(name in fields for name in (*MATRICES, 'intrinsics', 'fx', 'fl_x'))
+    return is_whole and any(name in fields for name in (*MATRICES, *MATRICES_OR_LISTS, 'fx', 'fl_x'))
 
 
 def _size(fields: Fields, usual: tuple[str, ...]) -> tuple[int, int]:
@@ -261,11 +261,11 @@ def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
 
 def _size_and_k(fields: Fields, parameters: int) -> tuple[tuple[int, int], list[float]]:
     """Width and height, and the 9 numbers of K; of a list of intrinsics behind so many `parameters`."""
-    matrix, listed = _matrix_of(fields), fields.first('intrinsics')
-    if matrix is None and listed is None:
-        return _size(fields, SIZES[0]), _pinhole(*map(fields.number, _focals_of(fields)))
+    matrix, listed = _matrix_of(fields), fields.first(*MATRICES_OR_LISTS)
+    if matrix is None and listed is not None:
+        return _size(fields, SIZES[4]), _pinhole(*fields.numbers(listed, *{4, 4 + parameters})[-4:])
     if matrix is None:
-        return _size(fields, SIZES[4]), _pinhole(*fields.numbers('intrinsics', *{4, 4 + parameters})[-4:])
+        return _size(fields, SIZES[0]), _pinhole(*map(fields.number, _focals_of(fields)))
     size, k = _size(fields, SIZES[1]), _k_of(fields, matrix)  # four numbers are DSEC's
     if not any(k[2:6:3]) and all(k[6:8]):  # column by column, as Open3D, Record3D and MATLAB have it
         k = [k[row + 3 * column] for row in range(3) for column in range(3)]
@@ -292,7 +292,7 @@ def _check_coefficients(fields: Fields, d: list[float], is_named: bool, is_of_re
             f'its {fields.whole(name)} is {np.reshape(fields.numbers(name), (3, 4)).tolist()}, which is not calibrated'
         raise ValueError(f'{missing}, and the images are rectified by the name of their topic: '
                          f'{fields.whole(matrix)} and D = {d} are of the raw images. Give the calibration of the rectified ones')
-    is_list = _matrix_of(fields) is None and 'intrinsics' in fields
+    is_list = _matrix_of(fields) is None and fields.first(*MATRICES_OR_LISTS) is not None
     if is_list and not is_named and fields.first(*MODEL_KEYS) is None:
         raise ValueError(f'it has no distortion_model, and D = {d} are of radtan or of equidistant: name the model')
     if fields.get('distorted', True) is False:  # of MonoGS and its kin
@@ -389,6 +389,7 @@ def _vins(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
     mirror = [fields.inner('mirror_parameters')] if kind == 'omni' else []
     model, d = lens_of(distortion)
     parameters = [each.number('xi') for each in mirror]
+    fields.is_true('fisheye')  # is of a mask
     for each in (fields, projection, distortion, *mirror):
         each.check_all_read()
     return _camera(size, k, kind if mirror else model, d, parameters)
@@ -461,9 +462,16 @@ def _orbslam_camera(values: Mapping[str, Any], prefix: str, rectified: bool) -> 
     if 'Camera1.fx' in values:
         common.check_all_read()
     if not rectified:
-        others = Fields({key: value for key, value in values.items() if not re.match(r'Camera\d*\.', str(key))})
-        if not is_zero(others.get('LEFT.D', None)):
-            raise ValueError('LEFT.D and LEFT.K are of the raw images, and Camera.fx of the rectified ones, which alone are read. '
-                             'Write LEFT.K and LEFT.D into a file of camera_calibration (camera_matrix, distortion_coefficients)')
-        others.check_all_read()
+        if not is_zero(values.get('LEFT.D')):
+            return _orbslam_raw(values, size)
+        others = {key: value for key, value in values.items() if not re.match(r'(Camera\d*|LEFT|RIGHT)\.', str(key))}
+        Fields(others).check_all_read()
     return _camera(size, k, model, d)
+
+
+def _orbslam_raw(values: Mapping[str, Any], size: tuple[int, int]) -> Intrinsics:
+    """The left camera of a pair that ORB-SLAM2 rectifies: Camera.fx is of the rectified images."""
+    if 'LEFT.K' not in values:
+        raise ValueError('LEFT.D is of the raw images, and Camera.fx of the rectified ones: add LEFT.K')
+    camera = _plain({**dict(zip(SIZES[1], size, strict=True)), **sides_of(values)['left']}, rectified=False)
+    return replace(camera, source='its LEFT.K and LEFT.D, of raw images')

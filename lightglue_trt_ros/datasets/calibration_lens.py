@@ -25,7 +25,7 @@ MODEL_KEYS = ('distortion_model', 'distortion_type', 'distortion')
 COEFFICIENTS = ('distortion_coefficients', 'distortion_coeffs', 'distortion_coefs', 'dist_coeffs', 'dist_coefs', 'dist_coeff',
                 'distcoeff', 'distcoeffs', 'dist', 'd', 'coeffs', 'camera_dist_coeffs', 'distortioncoefficients',
                 'distortion_coefficient', 'dist_coefficients', 'distortion_params', 'dist_params', 'distcoef', 'coefficients',
-                'cam_dist', 'kc')
+                'cam_dist', 'kc', 'k0123')
 INNER_COEFFICIENTS = ('params', 'parameters', 'values')  # inside of a mapping of distortion
 FLAT = ('k1', 'k2', 'p1', 'p2', 'k3', 'k4', 'k5', 'k6')  # in the order of OpenCV's vector
 MOST_TANGENTIAL = 0.02  # of real lenses; cv2.fisheye's files name no model, and its third and fourth coefficient are larger
@@ -65,10 +65,10 @@ def lens_of(fields: Fields, model: str = '', wide: float = 0.0) -> tuple[str, li
 
     `wide` is the tangent of the angle from the middle of the image to its corner, by K.
     """
-    key = next((name for name in MODEL_KEYS if not fields.is_listed(name) and fields.text(name)), None)
+    key, word = next((name for name in MODEL_KEYS if not fields.is_listed(name) and fields.text(name)), None), ''
     if not model and key is not None:
-        model = re.split(r'[\s(,;]', fields.text(key).lower(), maxsplit=1)[0]  # calibrations have `none (rectified)`
-        model = 'equidistant' if model.startswith(FISHEYE[:2]) else model
+        word = re.split(r'[\s(,;]', fields.text(key).lower(), maxsplit=1)[0]  # calibrations have `none (rectified)`
+        model = 'equidistant' if word.startswith(FISHEYE[:2]) else word
     elif not model and any(map(fields.is_true, FISHEYE_KEYS)):
         model = 'equidistant'
     name = next((name for name in (*COEFFICIENTS, 'distortion') if fields.is_listed(name)), None)
@@ -84,12 +84,15 @@ def lens_of(fields: Fields, model: str = '', wide: float = 0.0) -> tuple[str, li
     elif name is not None:
         inner = fields.inner(name)
         model = model or camera_model(inner, 'model', 'type', *MODEL_KEYS)
+        word = word or inner.text('type').lower()
         d = _inner_list(inner) or _by_name(inner, model)
         inner.check_all_read(is_lens=True)
     else:
         d = _by_name(fields, model)
     if not d and (model == 'equidistant' or (name is None and key is not None and model not in ('none', 'pinhole'))):
         raise KeyError(f'{fields.prefix}{fields.first(*COEFFICIENTS) or COEFFICIENTS[0]}')
+    if word == 'fisheye' and len(d) == 1:  # as maplab and SVO call it
+        model = 'fov'
     return model or ('rational_polynomial' if len(d) >= 8 else 'plumb_bob'), d
 
 

@@ -1,7 +1,8 @@
 """Files whose lenses are of the models of `fitted_lenses.LISTED`, in the words of Kalibr's camchain.
 
-OCamCalib's calib_results.txt, its polynomial in the YAML of camodocal (VINS-Fusion, LF-VIO) and MultiCol-SLAM, WoodScape's JSON,
-NVIDIA's rig.json, Project Aria's calibration and MATLAB's fisheyeParameters. `lens_parameters` has the list of a model.
+OCamCalib's calib_results.txt, its polynomial in the YAML of camodocal (VINS-Fusion, LF-VIO), MultiCol-SLAM, SVO and Kimera,
+WoodScape's JSON, NVIDIA's rig.json, Project Aria's calibration and MATLAB's fisheyeParameters. `lens_parameters` has the list of a
+model.
 """
 
 from __future__ import annotations
@@ -50,6 +51,20 @@ def of_multicol(values: Mapping[str, Any]) -> Camera:
     own = {name.removeprefix('Camera.'): value for name, value in values.items()}
     k = [[own['c'], own['d'], own['u0']], [own['e'], 1, own['v0']], [0, 0, 1]]
     return _of_ocam([own[f'a{power}'] for power in range(int(own['nrpol']))], k, own['Iw'], own['Ih'])
+
+
+def of_svo(camera: Mapping[str, Any]) -> Camera:
+    """type: omni, whose intrinsics are OCamCalib's polynomial (5), middle, c, d, e, the inverse polynomial and a mask's radii."""
+    numbers = [float(value) for value in camera['intrinsics']['data']]
+    (cx, cy, c, d, e) = numbers[5:10]
+    return _of_ocam(numbers[:5], [[1, e, cx], [d, c, cy], [0, 0, 1]], camera['image_width'], camera['image_height'])
+
+
+def of_kimera(values: Mapping[str, Any]) -> Camera:
+    """camera_model: omni, with MATLAB's polynomial, z along the axis, as distortion_coefficients, and its pose in the body."""
+    (a, b, c), (cx, cy) = values['omni_affine'], values['omni_distortion_center']
+    return {'camera_model': 'ocamcalib', 'resolution': values['resolution'], 'camera_matrix': [[1, a, cx], [b, c, cy], [0, 0, 1]],
+            'lens_parameters': values['distortion_coefficients'], 'T_BS': values.get('T_BS')}
 
 
 def of_matlab_fisheye(values: Mapping[str, Any]) -> Camera:

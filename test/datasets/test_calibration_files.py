@@ -68,6 +68,14 @@ def opencv_matrix(name: str, matrix: list[list[float]]) -> str:
     return f'{name}: !!opencv-matrix\n   rows: 4\n   cols: 4\n   dt: f\n   data: {np.ravel(matrix).tolist()}\n'
 
 
+def sides() -> str:
+    """The raw pair of ORB-SLAM2 and AirVO, which looks straight ahead and is 0.11 m wide."""
+    projection = [[400.0, 0, 310, 0], [0, 400.0, 230, 0], [0, 0, 1, 0]]
+    return ''.join(f'{side}.{key}: !!opencv-matrix\n   dt: d\n   data: {np.ravel(value).tolist()}\n' for side, shift in (
+        ('LEFT', 0.0), ('RIGHT', -44.0)) for key, value in (('K', K), ('D', [*RADTAN, 0.0]), ('R', np.eye(3)), (
+            'P', projection + np.array([[0, 0, 0, shift], [0, 0, 0, 0], [0, 0, 0, 0]]))))
+
+
 MAPLAB = ('label: rig\ncameras:\n- camera:\n    distortion:\n      parameters:\n        cols: 1\n        rows: 4\n'
           f'        data: {RADTAN}\n      type: radial-tangential\n    image_height: 480\n    image_width: 640\n    intrinsics:\n'
           '      cols: 1\n      rows: 4\n      data: [450.0, 451.0, 319.5, 239.5]\n    label: cam0\n    type: pinhole\n'
@@ -253,7 +261,18 @@ FORMS |= {
     'sensors of maplab': 'sensors:\n- sensor_type: IMU\n  topic: /imu\n- sensor_type: NCAMERA\n' + ''.join(
         f'  {line}\n' for line in MAPLAB.splitlines()),
 }
+FORMS |= {
+    'VINS with a mask for fisheyes': VINS.replace('fisheye: 0', 'fisheye: 1\nfisheye_mask: mask.jpg'),
+    'LARVIO': ('%YAML:1.0\ncamera_model: "pinhole"\ndistortion_model: "radtan"\nresolution_width: 640\nresolution_height: 480\n'
+               + inside('intrinsics', FLAT_K) + inside('distortion_coeffs', FLAT_LENS)),
+    'IC-GVINS': inside('cam0', f'intrinsic: [450.0, 451.0, 319.5, 239.5]\ndistortion: {RADTAN}\nresolution: [640, 480]\n'),
+    'keys with hyphens': f'{OPENCV}distortion-coefficients: {RADTAN}\n'.replace('camera_matrix', 'camera-matrix'),
+    'JSON with remarks': ('// of the front camera\n{"width": 640, /* pixels\n */ "height": 480, "url": "http://a/b", "fx": 450.0,\n'
+                          f'"fy": 451.0, // measured\n"cx": 319.5, "cy": 239.5, "dist": {RADTAN}}}\n'),
+}
 FISHEYES = {
+    'XIVO': '{"model": "equidistant", "rows": 480, "cols": 640, // of TUM-VI\n' + FLAT_K.replace(': ', '": ').replace(
+        '\n', ', "').replace('fx', '"fx').rstrip('"') + f'"k0123": {KB}}}',
     'FAST-LIVO': vikit('EquidistantCamera', 'k1 k2 k3 k4', KB),
     'SVO': vikit('PinholeEquidistant', d=KB),
     'Gyroflow': gyroflow(),
@@ -876,6 +895,56 @@ def test_chain_of_two_cameras_is_a_rig(write) -> None:
         np.testing.assert_allclose(first[:, 1], second[:, 1], atol=1e-6)
         depth = rig.baseline_m / (first[:, 0] - second[:, 0])
         np.testing.assert_allclose(depth, (points @ pair[0].rectification.T)[:, 2], rtol=1e-5)
+
+
+@pytest.mark.parametrize(('number', 'model'), [(0, 'plumb_bob'), (1, 'equidistant')])
+def test_left_and_right_of_airvo_are_a_rig(write, number: int, model: str) -> None:
+    path = write(f'%YAML:1.0\nimage_height: 480\nimage_width: 640\nbf: 44.0\ndistortion_type: {number}\n{sides()}')
+    pair = load_pair(path)
+    assert pair is not None
+    assert [camera.k.tolist() for camera in pair] == [K, K]
+    assert distortion_model(pair[0]) == model
+    assert StereoRig(*pair).baseline_m == pytest.approx(0.11)
+    rectified = load_intrinsics(Path(f'{path}:right'), rectified=True)
+    assert (rectified.k[0, 0], rectified.lens.distorts, rectified.shift_m) == (400.0, False, 0.11)
+
+
+def test_rectified_images_of_orbslam_have_its_focal_length(write) -> None:
+    path = write(f'{orbslam("Camera", d=[0.0] * 4)}{sides()}'.replace('fx: 450', 'fx: 435'))
+    camera = load_intrinsics(path, rectified=True)
+    assert (camera.k[0, 0], camera.lens.distorts) == (435.0, False)
+    raw = load_intrinsics(path)
+    assert (raw.k.tolist(), raw.d.tolist()) == (K, [*RADTAN, 0.0])
+    assert raw.source.endswith('its LEFT.K and LEFT.D, of raw images')
+
+
+def test_fisheye_of_one_coefficient_is_the_fov_model(write) -> None:
+    """As maplab and SVO call it; of another model one coefficient stays an error."""
+    camera = load_intrinsics(write(MAPLAB.replace('radial-tangential', 'fisheye').replace(str(RADTAN), '[0.932]')))
+    assert 'its fov as the equidistant lens' in camera.source
+    angle = np.arctan(0.5)
+    radius = 450.0 * np.arctan(2 * np.tan(0.932 / 2) * 0.5) / 0.932
+    k1, k2, k3, k4 = camera.d
+    ours = camera.k[0, 0] * angle * (1 + k1 * angle**2 + k2 * angle**4 + k3 * angle**6 + k4 * angle**8)
+    assert ours == pytest.approx(radius, abs=0.5)
+    for alone in (f'{OWN}distortion: {{type: fisheye, parameters: [0.932]}}\n', f'{OWN}distortion_model: fisheye\nD: [0.932]\n'):
+        assert load_intrinsics(write(alone)).k[0, 0] == pytest.approx(camera.k[0, 0])
+    with pytest.raises(BagError, match='equidistant has 4 coefficients'):
+        load_intrinsics(write(f'{OWN}distortion_model: equidistant\nD: [0.932]\n'))
+
+
+def test_cameras_of_dgp_have_their_names_and_poses(write) -> None:
+    zero = {'fx': 0.0, 'fy': 0.0, 'cx': 0.0, 'cy': 0.0, 'skew': 0.0}
+    camera = {**zero, 'fx': 450.0, 'fy': 451.0, 'cx': 319.5, 'cy': 239.5, 'k1': 0.0, 'w': 0.0, 'alpha': 0.0, 'fisheye': 0}
+    pose = {'rotation': {'qw': 0.5**0.5, 'qx': 0.0, 'qy': 0.0, 'qz': 0.5**0.5}, 'translation': {'x': 0.5, 'y': 0.25, 'z': -0.125}}
+    values = {'names': ['LIDAR', 'CAMERA_01'], 'intrinsics': [zero, camera], 'extrinsics': [pose, pose]}
+    chosen = Path(f'{write(json.dumps(values))}:CAMERA_01')
+    found = load_intrinsics(chosen, size=lambda: (640, 480))
+    assert (found.k.tolist(), found.lens.distorts) == (K, False)
+    np.testing.assert_allclose(load_camera_in_body(chosen), BODY, atol=1e-12)
+    values['intrinsics'][1] = {**camera, 'xi': 0.9}
+    with pytest.raises(BagError, match=r'lens_parameter_xi: 0\.9 is not read'):
+        load_intrinsics(Path(f'{write(json.dumps(values))}:CAMERA_01'), size=lambda: (640, 480))
 
 
 @pytest.mark.parametrize('sides', [(1, 2), ('left', 'right'), ('Left', 'Right'), ('L', 'R')])

@@ -447,7 +447,7 @@ CALIBRATIONS: dict[str, tuple[Callable[[Path], Any], str]] = {
                                           load_intrinsics(at / 'c.yaml', size=lambda: (32, 12)))[1],
         r'c.yaml: it has no width, .* 8, 6 is far from the middle of the images of 32x12: .*or add width and height'),
     'ORB, raw': (lambda at: camera(at, {**ORB, 'LEFT.D': {'data': [0.1, 0, 0, 0]}}),
-        r'c.yaml: LEFT.D and LEFT.K .*Write LEFT.K and LEFT.D'),
+        r'c.yaml: LEFT.D is of the raw images, .*: add LEFT.K'),
     'no mapping of numbers': (lambda at: camera(at, {**VINS, 'projection_parameters': 5}),
         r'c.yaml: projection_parameters: 5 is no map'),
     'no data': (lambda at: camera(at, {**ROS, 'camera_matrix': {'rows': 3}}), r'c.yaml has no camera_matrix.data, it has'),

@@ -32,6 +32,15 @@ MULTICOL = ('%YAML:1.0\nCamera.Iw: 1280\nCamera.Ih: 960\nCamera.nrpol: 5\nCamera
             + ''.join(f'Camera.a{power}: {value}\n' for power, value in enumerate(DIRECT))
             + f'Camera.pol0: 376.8\nCamera.pol1: 246.7\nCamera.c: 1.0009\nCamera.d: 0.0011\nCamera.e: -0.0006\n'
               f'Camera.u0: {COLUMN}\nCamera.v0: {ROW}\n')
+SVO_NUMBERS = [*DIRECT, COLUMN, ROW, *AFFINE, 376.8, 246.7, *[0.0] * 10, 0.0, 0.95]
+SVO_CAMERA = ('distortion:\n  parameters: {cols: 1, rows: 0, data: []}\n  type: none\nimage_height: 960\nimage_width: 1280\n'
+              f'intrinsics:\n  cols: 1\n  rows: 24\n  data: {SVO_NUMBERS}\nlabel: cam0\nline-delay-nanoseconds: 0\ntype: omni\n')
+SVO = 'cameras:\n- camera:\n' + ''.join(f'    {line}\n' for line in SVO_CAMERA.splitlines()) + (
+    '  T_B_C:\n    cols: 4\n    rows: 4\n    data: [0, 0, 1, 1.7, 1, 0, 0, 0, 0, 1, 0, 1.4, 0, 0, 0, 1]\nlabel: rig\n')
+KIMERA = ('%YAML:1.0\ncamera_id: left_cam\nT_BS:\n  data: [0, 0, 1, 1.7, 1, 0, 0, 0, 0, 1, 0, 1.4, 0, 0, 0, 1]\n'
+          'resolution: [1280, 960]\ncamera_model: omni\nintrinsics: []\ndistortion_model: omni\n'
+          f'distortion_coefficients: {[-value for value in DIRECT]}\nomni_pol_inv: {[0.0] * 12}\n'
+          f'omni_affine: [{AFFINE[2]}, {AFFINE[1]}, {AFFINE[0]}]\nomni_distortion_center: [{COLUMN}, {ROW}]\n')
 MAPPING = [875.1, -3.0e-4, -4.8e-8, 1.7e-11]
 MATLAB = {'MappingCoefficients': MAPPING, 'ImageSize': [1500, 2000], 'DistortionCenter': [1000.4, 740.7],
           'StretchMatrix': [[1.001, 0.0], [0.0, 1]]}
@@ -150,6 +159,8 @@ OF_PIXELS: dict[str, tuple[str, Callable[[Float64], Float64], Float64]] = {  # t
     'OCamCalib': (OCAMCALIB, of_ocam, turned(AFFINE[1] / AFFINE[0])),
     'camodocal': (CAMODOCAL, of_camodocal, turned(AFFINE[2])),
     'MultiCol-SLAM': (MULTICOL, of_camodocal, turned(AFFINE[2])),
+    'SVO': (SVO, of_ocam, turned(AFFINE[1] / AFFINE[0])), 'SVO, flat': (SVO_CAMERA, of_ocam, turned(AFFINE[1] / AFFINE[0])),
+    'Kimera': (KIMERA, of_ocam, turned(AFFINE[1] / AFFINE[0])),
     'MATLAB': (json.dumps(MATLAB), of_matlab, np.eye(3)),
     'MATLAB, with points': (json.dumps({'Intrinsics': MATLAB, 'WorldPoints': [[0, 0]]}), of_matlab, np.eye(3)),
     'f-theta, backwards': (RIG, of_backward, np.eye(3))}
@@ -241,6 +252,7 @@ def test_plain_lenses_of_project_aria(write, name: str, numbers: list[float], mo
 @pytest.mark.parametrize(('text', 'choice', 'forward', 'right', 'position'), [
     (RIG, ':camera_front', [0, 1, 0], [1, 0, 0], [1.7, 0, 1.4]),  # yaw by 90 degrees: it looks to the left
     (json.dumps(WOODSCAPE), '', [1, 0, 0], [0, -1, 0], [3.7, 0, 0.6]),
+    (SVO, '', [1, 0, 0], [0, 1, 0], [1.7, 0, 1.4]), (KIMERA, '', [1, 0, 0], [0, 1, 0], [1.7, 0, 1.4]),
     (aria('Linear', [241.0, 242.0, 316.0, 237.0]), '', [0, 0, 1], [0, 1, 0], [0.1, 0.2, 0.3])])
 def test_pose_of_such_a_camera_in_the_body(write, text: str, choice: str, forward, right, position) -> None:
     pose = load_camera_in_body(Path(f'{write(text)}{choice}'))
