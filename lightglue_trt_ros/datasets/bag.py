@@ -34,7 +34,7 @@ from .bag_storage import Storage, deserialize
 from .bag_topics import ImageTopics, load_image, stamped
 from .folder_recordings import SUFFIXES as IMAGE_SUFFIXES
 from .folder_recordings import files_in, is_hidden, natural
-from .image_folders import has_layout, open_folder
+from .image_folders import LEVELS, has_layout, open_folder
 from .sequence import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE, IMAGE_TOPIC, Frame, Recording, Topic, holds_depth, readable_frames
 
 ARCHIVES = ('.gz', '.bz2', '.xz', '.lz4', *ZSTD, '.zip', '.tar', '.tgz', '.7z')  # that are not unpacked here
@@ -47,7 +47,7 @@ PACKETS = ('/Packet', '/FFMPEGPacket', '/CompressedVideo')  # types of videos
 _NO_DEPTH = re.compile(r'disparity|label|segment|confidence', re.IGNORECASE)  # names of topics whose 16 bits are others
 LISTED = 12  # topics in a message: a robot has hundreds
 OF_VIDEO = 10  # images beside a video, which may be its frames: fewer are no recording
-LEVELS, FOLDERS = 3, 500  # below a folder that is no recording, in which one is looked for
+FOLDERS = 500  # of a level below a folder that is no recording, in which one is looked for
 STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
 SKEW_NS = 5_000_000  # between the stamps of a stereo pair
 DEPTH_SKEW_NS = 20_000_000  # between those of an image and its depth image
@@ -327,6 +327,8 @@ class BagRecording(Recording):
 
     def _choose(self, name: str | None) -> Topic:
         topic = self._automatic() if name is None else self._named(name)
+        if self._images.is_video(topic):
+            self._refuse_videos([topic])
         if self._images.is_own(topic):
             raise BagError(f'{self.path}: {topic.name} has the pictures that the matcher draws (~/debug_image), which are no '
                            f'images of a camera: name its topic (--image-topic). It holds: {self.listing}')
@@ -401,10 +403,16 @@ class BagRecording(Recording):
         if others:
             raise BagError(f'{self.path} holds images of another type, {"; ".join(map(str, others))}, and {IMAGE} or '
                            f'{COMPRESSED_IMAGE} are read: publish them as one of these, and record that')
+        self._refuse_videos([topic for topic in self._images.topics if self._images.is_video(topic)])
         packets = [topic for topic in self.topics if topic.count and topic.type.endswith(PACKETS)]
         if packets:
             raise BagError(f'{self.path} holds images in packets of a video only, {"; ".join(map(str, packets))}: play it, and '
                            'record what comes out of ros2 run image_transport republish')
+
+    def _refuse_videos(self, topics: list[Topic]) -> None:
+        if topics:
+            raise BagError(f'{self.path} holds images in packets of a video, {"; ".join(map(str, topics))}: play it into a '
+                           f'decoder, as isaac_ros_h264_decoder, and record the {IMAGE} that come out')
 
     @property
     def listing(self) -> str:
@@ -517,7 +525,7 @@ def _bag_without_metadata(path: Path) -> Path:
 
 def _advice(path: Path, names: list[str]) -> str:
     """What to do with a folder that has these names and is no recording; empty: nothing is known."""
-    whole = next((place for place in path.absolute().parents[:3] if has_layout(place) and not _lacks_images(place)), None)
+    whole = next((place for place in path.absolute().parents[:LEVELS] if has_layout(place) and not _lacks_images(place)), None)
     if whole is not None:
         return f'. Name {whole}'
     if recordings := list(filter(_is_recording, _inner_folders(path))):

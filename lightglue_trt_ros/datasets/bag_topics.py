@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import struct
 import zlib
 from contextlib import suppress
@@ -27,6 +28,8 @@ ZSTD_FORMAT = 'zstd'  # of zstd_image_transport
 _TRANSPORTS = ('', COMPRESSED_DEPTH, '/compressed', '/zstd')  # the first one that is there counts
 _DARK, _ALIKE = 48, 0.8  # of a black bar of `draw_matches` and its text that JPEG has changed: gray levels, and correlation
 _TRIED = 5  # messages, for one that can be read
+_VIDEO = re.compile(r'h\.?26[45]|hevc|av1|vp[89]', re.IGNORECASE)  # formats of packets in a CompressedImage, as of Isaac ROS
+_START_CODES = b'\0\0\0\1', b'\0\0\1'  # of H.264's and H.265's packets
 _ZSTD_HEADER = struct.Struct('<IIBII')  # height, width, is_bigendian, step, length of the encoding
 
 
@@ -39,8 +42,9 @@ class ImageTopics:
                        if topic.type in (IMAGE, COMPRESSED_IMAGE) and topic.encoding == 'cdr' and topic.count]
 
     def cameras(self) -> list[list[Topic]]:
-        """The topics by the image that they carry, raw first. Its other transports follow."""
-        ordered = sorted(self.topics, key=lambda topic: (without_transport(topic.name), transport_rank(topic.name), topic.name))
+        """The topics by the image that they carry, raw first. Its other transports follow, but none of a video."""
+        images = itertools.filterfalse(self.is_video, self.topics)
+        ordered = sorted(images, key=lambda topic: (without_transport(topic.name), transport_rank(topic.name), topic.name))
         return [list(group) for _, group in itertools.groupby(ordered, lambda topic: without_transport(topic.name))]
 
     def first(self, topic: Topic) -> Any:
@@ -64,6 +68,12 @@ class ImageTopics:
             return 'compressedDepth' in message.format or encoding in DEPTH_ENCODINGS or (
                 encoding in ('png', 'mono16') and holds_depth(topic.name) and samples_of_16_bits(message) is not None)
         return message.encoding in DEPTH_ENCODINGS or (message.encoding == 'mono16' and holds_depth(topic.name))
+
+    def is_video(self, topic: Topic) -> bool:
+        """Whether its messages are packets of a video, which need those before them."""
+        message: Any = self.first(topic) if topic.type == COMPRESSED_IMAGE else None
+        return hasattr(message, 'format') and (
+            _VIDEO.search(message.format) is not None or bytes(message.data[:4]).startswith(_START_CODES))
 
     def is_own(self, topic: Topic) -> bool:
         """Whether its images are those of ~/debug_image of the matcher node, by what they show."""

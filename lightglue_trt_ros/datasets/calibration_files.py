@@ -275,9 +275,20 @@ def _naming(chosen: _Choice) -> Iterator[None]:
     except KeyError as error:
         keys = first_of(chosen.camera.keys, MOST_NAMED)
         raise BagError(f'{chosen.words} has no {error.args[0]}' + (f', it has {keys}' if keys else '')
-                       + f'; {_READ}') from None
+                       + f'; {_named_file(chosen.file) or _READ}') from None
     except (ValueError, TypeError, BagError) as error:
         raise BagError(f'{chosen.words}: {error}') from None
+
+
+def _named_file(path: Path) -> str:
+    """Advice where a value of a file is the name of that of the cameras, as in settings of MINS and D2SLAM; else empty."""
+    named = {key: path.parent / value for key, value in _mapping(path).items() if isinstance(value, str)}
+    for key, other in named.items():
+        if other.suffix in ('.yaml', '.yml', '.json') and other.is_file():
+            with suppress(BagError, KeyError, TypeError, ValueError):  # of a file without a camera
+                if all(each.camera.intrinsics(False) for each in _choices(other, None).values()):
+                    return f'its {key} names {other}: give that file'
+    return ''
 
 
 def _mapping(path: Path) -> dict[str, Any]:

@@ -20,10 +20,11 @@ from .folder_recordings import DepthFolder, FolderRecording, RightFolder, files_
 from .kitti_folders import KittiFolder, KittiRawFolder
 from .pose_files import read_quaternions
 from .poses import Trajectory
-from .sequence import IMAGE_TOPIC, RIGHT_TOPIC
+from .sequence import IMAGE_TOPIC, RIGHT_TOPIC, holds_depth
 from .stamps import begins_list, parse_nanoseconds, parse_stamp, read_list, read_stamps_of, stamps_of_names
 
 # Names of lists that other files have too: COLMAP's images.txt has poses.
+LEVELS = 3  # above or below a folder, in which a recording is looked for
 LISTS = ('images.txt', 'left_images.txt', 'associations.txt', 'color.txt')
 GROUND_TRUTH = ('state_groundtruth_estimate0', 'mocap0', 'vicon0')  # of EuRoC, of TUM-VI, and EuRoC's tracker
 TUM_PER_METRE = 5000  # of a depth image: https://cvg.cit.tum.de/data/datasets/rgbd-dataset/file_formats
@@ -166,6 +167,20 @@ class EurocFolder(FolderRecording):
         return None if path is None else euroc_ground_truth(path)
 
 
+class StampedFolder(FolderRecording):
+    """Images that are named by their stamps, in the folder itself: as of Oxford RobotCar, KAIST Urban, Boreas and nuScenes."""
+
+    @staticmethod
+    def find(path: Path) -> Path | None:
+        """None in a folder of one of LAYOUTS, which says more of the images; depth images are none of a camera."""
+        is_own = not holds_depth(path.name) and not any(map(has_layout, path.absolute().parents[:LEVELS]))
+        return path if is_own and len(stamps_of_names(files_in(path))) > 1 else None
+
+    def __init__(self, path: Path, image_topic: str) -> None:
+        super().__init__(path, image_topic, files := files_in(path), stamps_of_names(files))
+        self.note_names()
+
+
 def euroc_ground_truth(path: Path) -> Trajectory:
     """Poses of the body from an EuRoC data.csv; the sensor.yaml next to it has the sensor's pose in the body. Raises BagError."""
     recorded, sensor_in_body = read_quaternions(path, 'euroc'), find_camera_in_body(path.with_name('sensor.yaml'))
@@ -176,7 +191,7 @@ def euroc_ground_truth(path: Path) -> Trajectory:
 
 def open_folder(path: Path, image_topic: str = IMAGE_TOPIC) -> FolderRecording | None:
     """The recording of an image folder; None where the folder has none of the layouts. Raises BagError."""
-    found = ((layout, layout.find(path)) for layout in LAYOUTS)
+    found = ((layout, layout.find(path)) for layout in (*LAYOUTS, StampedFolder))
     return next((layout(images, image_topic) for layout, images in found if images is not None), None)
 
 

@@ -89,7 +89,7 @@ def _kitti_camera(path: Path) -> int | None:
 
 
 class KittiRawFolder(FolderRecording):
-    """image_00/ or image_02/ with data/ and timestamps.txt, and oxts/: a drive of KITTI's raw data, as sync or extract.
+    """image_00/ or image_02/ with data/ and timestamps.txt, and oxts/: a drive of KITTI's raw data, or one of KITTI-360.
 
     The files calib_*.txt are in the folder of the day, above that of the drive, or in the latter. Ground truth is that of GPS and
     IMU, which these move into the camera. image_01/ and image_03/ are the right images of rectified ones.
@@ -100,10 +100,10 @@ class KittiRawFolder(FolderRecording):
     @staticmethod
     def find(path: Path) -> Path | None:
         cameras = (path / 'image_00', path / 'image_02', *[path] * path.name.startswith('image_0'))
-        return next((each for each in cameras if (each / 'data').is_dir() and (each / 'timestamps.txt').is_file()), None)
+        return next((each for each in cameras if _data_in(each).is_dir() and (each / 'timestamps.txt').is_file()), None)
 
     def __init__(self, path: Path, image_topic: str) -> None:
-        super().__init__(path, image_topic, images_in(path / 'data', 'timestamps.txt'), read_stamps(path / 'timestamps.txt'))
+        super().__init__(path, image_topic, images_in(_data_in(path), 'timestamps.txt'), read_stamps(path / 'timestamps.txt'))
         names = [f'calib_{name}.txt' for name in ('imu_to_velo', 'velo_to_cam', 'cam_to_cam')]
         drive = path.resolve().parent
         self._oxts, self._camera = drive / 'oxts', path.resolve().name.removeprefix('image_')
@@ -127,7 +127,7 @@ class KittiRawFolder(FolderRecording):
     @cached_property
     def right(self) -> FolderRecording | None:
         folder = self.path.with_name(f'image_{int(self._camera) + 1:02d}')
-        if self._camera not in ('00', '02') or not (folder / 'data').is_dir() or not self._is_rectified:
+        if self._camera not in ('00', '02') or not _data_in(folder).is_dir() or not self._is_rectified:
             return None
         other = KittiRawFolder(folder, RIGHT_TOPIC)
         return RightFolder(self, other.files, other.intrinsics, other.stamps_ns)
@@ -171,6 +171,11 @@ class KittiRawFolder(FolderRecording):
 
     def _ground_truth(self) -> Trajectory | None:
         return _of_oxts(self._oxts) if self._oxts.is_dir() else None
+
+
+def _data_in(camera: Path) -> Path:
+    """The folder of a camera's images; KITTI-360 calls it data_rect, or data_rgb where they are a fisheye's."""
+    return next((folder for name in ('data_rect', 'data_rgb') if (folder := camera / name).is_dir()), camera / 'data')
 
 
 def _of_oxts(folder: Path) -> Trajectory:

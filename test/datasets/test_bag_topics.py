@@ -168,6 +168,20 @@ def test_images_in_packets_of_a_video_are_named(tmp_path: Path) -> None:
         open_recording(tmp_path / 'bag')
 
 
+@pytest.mark.parametrize(('form', 'start'), [
+    ('h264', b'\0\0\0\1\x67'), ('', b'\0\0\1\x40'), ('HEVC', b''), ('rgb8; av1', b'\x12')])
+def test_compressed_images_that_are_packets_of_a_video_are_named(tmp_path: Path, form: str, start: bytes) -> None:
+    """As Isaac ROS records them: they need the packets before them."""
+    video = compressed_image(1, 'cam', form, start + bytes(90))
+    write_messages(tmp_path / 'bag', {'/left/image_compressed': (COMPRESSED, [(1, video)])})
+    for topic in (None, '/left/image_compressed'):
+        with pytest.raises(BagError, match=r'packets of a video, /left/image_compressed .*: play it into a decoder, as isaac_ros'):
+            open_recording(tmp_path / 'bag', topic)
+    picture = compressed_image(1, 'cam', 'jpeg', cv2.imencode('.jpg', np.zeros((8, 8), np.uint8))[1].tobytes())
+    both = {'/left/image_compressed': (COMPRESSED, [(1, video)]), '/rear': (COMPRESSED, [(1, picture)])}
+    assert open_recording(write_messages(tmp_path / 'both', both)).image_topic == '/rear'
+
+
 def test_other_views_share_what_the_user_gave(tmp_path: Path) -> None:
     path = bag(tmp_path / 'bag', {'/a/image_raw': RAW, '/b/image_raw': RAW})
     other = open_recording(path, '/a/image_raw', image_bits=12, depth_scale=5000.0).other('/b/image_raw')  # type: ignore[attr-defined]

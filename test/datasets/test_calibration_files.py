@@ -729,6 +729,14 @@ def test_line_of_numbers_has_coefficients_in_the_order_of_opencv(write, d: list[
         load_intrinsics(write('450 451 319.5 239.5 -0.05 0.01 -0.055 0.02\n'), size=lambda: (640, 480))
 
 
+def test_settings_that_name_the_file_of_the_cameras_are_refused_with_it(write) -> None:
+    write('imu0:\n  rate: 200\n', 'config_imu.yaml')
+    cameras = write(inside('cam0', KALIBR), 'config_camera.yaml')
+    path = write('config_imu: "config_imu.yaml"\nconfig_camera: "config_camera.yaml"\nconfig_gps: "absent.yaml"\n', 'config.yaml')
+    with pytest.raises(BagError, match=f'config.yaml has no width, .*; its config_camera names {cameras}: give that file$'):
+        load_intrinsics(path)
+
+
 def test_camera_beside_a_model_that_is_not_read(write) -> None:
     chain = write(inside('cam0', KALIBR) + inside('cam1', KALIBR.replace('pinhole', 'ocam')), 'camchain.yaml')
     assert load_intrinsics(Path(f'{chain}:cam0')).d.tolist() == RADTAN

@@ -258,6 +258,8 @@ BAGS: dict[str, tuple[Callable[[Path], Any], str]] = {
                        r'a.mcap holds messages in protobuf \(/cam .*cdr is needed, which ROS 2 writes: record the topics with'),
     'video': (lambda at: open_recording(message(at / 'b', 'theora_image_transport/msg/Packet', b'', '/cam/theora')),
               r'/b holds images in packets of a video only, /cam/theora .*: play it, and record'),
+    'video of images': (lambda at: open_recording(bag(at / 'b', {'/cam/h264': [('h264', b'\0\0\0\1\x67')]})),
+        r'/b holds images in packets of a video, /cam/h264 .*: play it into a decoder, .*, and record the sensor_msgs/msg/Image'),
     'right topic of a folder': (lambda at: right_of(open_recording(folder(at / 'f')), '/right'),
                                 r'/f is an image folder without a topic /right: its right images are found by themselves'),
     'depth topic of a folder': (lambda at: depth_of(open_recording(folder(at / 'f')), '/depth'),

@@ -335,7 +335,29 @@ def test_image_folder_with_a_metadata_file_of_its_own_is_no_bag(tmp_path: Path) 
     assert len(open_recording(tmp_path)) == 3
 
 
+@pytest.mark.parametrize('name', [
+    'stereo/centre/{us}.png', 'image/stereo_left/{ns}.png', 'samples/CAM_FRONT/n015+0800__CAM_FRONT__{us}.png'])
+def test_folder_of_images_that_are_named_by_stamps_is_a_recording(tmp_path: Path, name: str) -> None:
+    """Of Oxford RobotCar, KAIST Urban and nuScenes: poses and calibration are given as files."""
+    stamps = [(START_NS + number * 10**8) // 1000 * 1000 for number in range(3)]
+    images = [Path(name.format(ns=stamp, us=stamp // 1000)) for stamp in stamps]
+    write_images(tmp_path / images[0].parent, [image.name for image in images])
+    write_images(tmp_path / images[0].parent.parent / 'depth', [f'{stamp}.png' for stamp in stamps])
+    folder = tmp_path / images[0].parent
+    recording = open_recording(folder)
+    assert [frame.stamp_ns for frame in recording.frames()] == stamps
+    assert recording.notes == (f'the stamps of the images are the numbers in their names, as {images[0].name}',)
+    (folder / 'calib.yaml').write_text('fx: 40\nfy: 40\ncx: 31.5\ncy: 23.5\nwidth: 64\nheight: 48\n')
+    assert (camera := open_recording(folder).intrinsics) is not None
+    assert camera.k[0, 0] == 40
+    with pytest.raises(BagError, match=f'It has a recording in {images[0].parent}: name one, as {folder}$'):
+        open_recording(tmp_path)
+
+
 @pytest.mark.parametrize(('names', 'opened', 'advice'), [
+    (['mav0/cam0/data.csv', *(f'mav0/cam0/data/{START_NS + number}.png' for number in range(2))], 'mav0/cam0/data',
+     r'Name \S+/cam0$'),
+    ([f'depth/{START_NS + number}.png' for number in range(2)], 'depth', 'Move the images into images/'),
     (['own/images/0.png', 'own/timestamps.txt'], 'own/images', r'Name \S+/own$'),
     (['mav0/cam0/data/1.png', 'mav0/cam0/data.csv'], 'mav0/cam0/data', r'Name \S+/cam0$'),
     (['flight/IMG_1.JPG'], 'flight', 'Move the images into images/, and write the stamp of each'),

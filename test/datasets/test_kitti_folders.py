@@ -11,6 +11,7 @@ import pytest
 from lightglue_trt_ros.core.cameras import StereoRig
 from lightglue_trt_ros.core.types import Float64
 from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.calibration_files import load_intrinsics
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.datasets.kitti_folders import KittiRawFolder
 from lightglue_trt_ros.utils.errors import BagError
@@ -26,6 +27,27 @@ K = np.array([[40.0, 0, 25], [0, 41, 12], [0, 0, 1]])
 OFFSET = np.array([0.06, -0.0004, 0.003])  # of rectified camera 2
 IMU = [(49.0, 8.4, 110.0, 0.01, -0.02, 0.5), (49.00001, 8.40002, 110.25, 0.02, 0.01, 0.6),
        (49.00002, 8.40005, 110.5, 0.0, 0.03, 0.75), (49.00004, 8.40007, 110.0, -0.01, 0.02, 0.9)]
+
+
+def test_drive_of_kitti_360_has_its_images_in_data_rect(tmp_path: Path) -> None:
+    """Its calibration and its poses are files elsewhere, which name the frames by their numbers."""
+    camera = tmp_path / 'data_2d_raw' / '2013_05_28_drive_0000_sync' / 'image_00'
+    (camera / 'data_rect').mkdir(parents=True)
+    (camera / 'timestamps.txt').write_text(''.join(f'2013-05-28 08:46:02.{number}00000000\n' for number in range(COUNT)))
+    for number in range(COUNT):
+        cv2.imwrite(str(camera / 'data_rect' / f'{number:010d}.png'), np.full(RECTIFIED[::-1], number, np.uint8))
+    poses = tmp_path / 'cam0_to_world.txt'
+    poses.write_text(''.join(f'{number} 1 0 0 {number} 0 1 0 0 0 0 1 0 0 0 0 1\n' for number in (0, 2, 3)))
+    calibration = tmp_path / 'perspective.txt'
+    calibration.write_text(f'P_rect_00: {flat(np.column_stack([K, np.zeros(3)]))}\nS_rect_00: {flat(RECTIFIED)}\n')
+    for place in (camera, camera.parent):
+        recording = open_recording(place)
+        truth = load_ground_truth(recording, file=poses)
+        assert truth is not None
+        stamps = [frame.stamp_ns for frame in recording.frames()]
+        assert truth.stamps_ns.tolist() == [stamps[0], *stamps[2:]]
+        assert truth.poses[:, 0, 3].tolist() == [0, 2, 3]
+    assert load_intrinsics(calibration, size=lambda: RECTIFIED).k.tolist() == K.tolist()
 
 
 def flat(values) -> str:
