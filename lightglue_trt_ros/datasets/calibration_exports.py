@@ -52,7 +52,7 @@ def as_chain(values: Values) -> Values:
         read = next((read for recognises, read in _TOOLS if recognises(values)), None)
         cameras = {} if read is None else dict(read(values))
     named_cameras = {name if isinstance(name, str) else f'cam{name}': camera for name, camera in cameras.items()}
-    return named_cameras or _flat(_named_lists(values), 3)
+    return named_cameras or _with_focals(_flat(_named_lists(values), 3))
 
 
 def _matlab(values: Values) -> dict[str, Any]:
@@ -79,6 +79,23 @@ def _flat(values: Values, depth: int = 2) -> Values:
             value = _flat(value, depth - 1) if depth > 1 else value
         found[name] = value
     return found
+
+
+def _with_focals(values: Values, depth: int = 3) -> dict[str, Any]:
+    """With fx, fy, cx, cy for focal_length and principal_point: two numbers, or one focal length for both; also inside."""
+    pairs = [_two_of(values.get(name)) for name in ('focal_length', 'principal_point')]
+    found = {name: _with_focals(value, depth - 1) if depth and isinstance(value, dict) else value for name, value in values.items()}
+    if not all(pairs):
+        return found
+    del found['focal_length'], found['principal_point']
+    return found | dict(zip(('fx', 'fy', 'cx', 'cy'), pairs[0] + pairs[1], strict=True))
+
+
+def _two_of(value: Any) -> list[float]:
+    """Both numbers of a list or of {x: ..., y: ...}, and one number twice; empty for others."""
+    by_name = [value[key] for key in sorted(value)] if isinstance(value, dict) else None
+    numbers = by_name or (value if isinstance(value, list) else [value] * 2)
+    return numbers if len(numbers) == 2 and all(isinstance(number, (int, float)) for number in numbers) else []
 
 
 def _named_lists(values: Values) -> dict[str, Any]:

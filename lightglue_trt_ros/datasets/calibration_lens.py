@@ -23,7 +23,7 @@ LENS_KEYS = ('calibration_model', 'projection_model', 'projection_type', 'lens_m
 FISHEYE_KEYS = ('fisheye_model', 'is_fisheye', 'use_fisheye', 'fisheye')  # are true for equidistant
 MODEL_KEYS = ('distortion_model', 'distortion_type', 'distortion')
 COEFFICIENTS = ('distortion_coefficients', 'distortion_coeffs', 'distortion_coefs', 'dist_coeffs', 'dist_coefs', 'dist_coeff',
-                'distcoeff', 'distcoeffs', 'dist', 'd', 'coeffs', 'camera_dist_coeffs', 'distortioncoefficients',
+                'distcoeff', 'distcoeffs', 'dist', 'd', 'coeffs', 'camera_dist_coeffs', 'distortioncoefficients', 'distortioncoeff',
                 'distortion_coefficient', 'dist_coefficients', 'distortion_params', 'dist_params', 'distcoef', 'coefficients',
                 'cam_dist', 'kc', 'k0123')
 INNER_COEFFICIENTS = ('params', 'parameters', 'values')  # inside of a mapping of distortion

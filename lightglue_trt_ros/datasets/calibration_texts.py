@@ -31,7 +31,8 @@ _PROJECTION = re.compile(rf'^P(?:_rect_)?0?(\d):((?:[ \t]+{_NUMBER}){{12}})[ \t]
 _MIDDLEBURY = re.compile(rf'^cam(\d)\s*=\s*\[((?:[\s;]*{_NUMBER}){{9}})\s*\]', re.MULTILINE)
 _REALSENSE = re.compile(r'^\s*Intrinsic of "(.+?)"(.*?)(?=^\s*(?:Intrinsic|Extrinsic|Motion|Device)|\Z)', re.MULTILINE | re.DOTALL)
 
-
+_OF_SDK = re.compile(  # how RealSense's SDK prints intrinsics
+    rf'\[\s*(\d+)x(\d+)\s+p\[({_NUMBER}) ({_NUMBER})\]\s+f\[({_NUMBER}) ({_NUMBER})\]\s+([A-Za-z ]+?) \[([^]]*)\]\s*\]')
 _REALSENSE_POSE = re.compile(rf'^\s*Extrinsic from "(.+?)"\s+To\s+"(.+?)"\s*:\s*Rotation Matrix:((?:\s+{_NUMBER}){{9}})\s+'
                              rf'Translation Vector:((?:\s+{_NUMBER}){{3}})', re.MULTILINE)
 
@@ -50,6 +51,11 @@ def of_text(text: str) -> dict[str, Any]:
         return dict(_of_zed(text))
     if re.search(r'^\s*Intrinsic of "', text, re.MULTILINE):
         return dict(_of_realsense(text))
+    if found := _OF_SDK.fullmatch(text.strip()):
+        return dict(zip(('width', 'height', 'ppx', 'ppy', 'fx', 'fy', 'model', 'coeffs'), [*found.groups()[:-1], found[8].split()],
+                        strict=True))
+    if re.search(r'^\s*type: <class .aslam|^\s*Reprojection error( \[px\]| \(cam\d)', text, re.MULTILINE):
+        raise ValueError('a report of Kalibr: give its camchain, a YAML file that Kalibr writes next to it')
     if text.lstrip().startswith('#polynomial coefficients for the DIRECT'):
         return other_lenses.of_ocamcalib(text)
     if scannet := _of_scannet(dict(re.findall(r'^(?:m_)?(\w+) = (.*)$', text, re.MULTILINE))):

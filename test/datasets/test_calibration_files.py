@@ -266,6 +266,12 @@ FORMS |= {
     'LARVIO': ('%YAML:1.0\ncamera_model: "pinhole"\ndistortion_model: "radtan"\nresolution_width: 640\nresolution_height: 480\n'
                + inside('intrinsics', FLAT_K) + inside('distortion_coeffs', FLAT_LENS)),
     'IC-GVINS': inside('cam0', f'intrinsic: [450.0, 451.0, 319.5, 239.5]\ndistortion: {RADTAN}\nresolution: [640, 480]\n'),
+    'fu, fv, cu, cv': f'width: 640\nheight: 480\nfu: 450.0\nfv: 451.0\ncu: 319.5\ncv: 239.5\ndistortionCoeff: {RADTAN}\n',
+    'focal_length and principal_point': json.dumps({
+        'width': 640, 'height': 480, 'focal_length': [450.0, 451.0], 'principal_point': [319.5, 239.5], 'distortion': RADTAN}),
+    'both by names, inside': json.dumps({'camera': {'resolution': [640, 480], 'focal_length': {'fx': 450.0, 'fy': 451.0},
+                                                    'principal_point': {'cx': 319.5, 'cy': 239.5}, 'dist': RADTAN}}),
+    'RealSense, printed': f'[ 640x480  p[319.5 239.5]  f[450 451]  Brown Conrady [{" ".join(map(str, RADTAN))}] ]\n',
     'keys with hyphens': f'{OPENCV}distortion-coefficients: {RADTAN}\n'.replace('camera_matrix', 'camera-matrix'),
     'JSON with remarks': ('// of the front camera\n{"width": 640, /* pixels\n */ "height": 480, "url": "http://a/b", "fx": 450.0,\n'
                           f'"fy": 451.0, // measured\n"cx": 319.5, "cy": 239.5, "dist": {RADTAN}}}\n'),
@@ -431,6 +437,12 @@ REFUSED = {
     'size of one': (KALIBR.replace('[640, 480]', '[640]'), 'resolution has 1 value, not 2'),
     'broken pixels': (OWN.replace('640', '640.5'), 'width: 640.5 is no number of pixels'),
     'size of a truth': (OWN.replace('640', 'true'), 'width: True is no number'),
+    'millimetres': ('width: 5472\nheight: 3648\nfocal_length: 8.8\nprincipal_point: [2736, 1824]\n', 'no lens has K'),
+    'report of Kalibr': ('Calibration results \n==\nCamera-system parameters:\n\tcam0 (/cam0):\n\t    type: <class '
+                         "'aslam_cv.libaslam_cv_python.DistortedPinholeCameraGeometry'>\n\t    projection: [450. 451. 319.5 239.5]\n",
+                         'a report of Kalibr: give its camchain'),
+    'report of Kalibr, IMU': ('Calibration results\nNormalized Residuals\nReprojection error (cam0): mean 0.09\n',
+                                     'a report of Kalibr: give its camchain'),
     'five intrinsics': (KALIBR.replace('[450.0,', '[0.9, 450.0,'), 'intrinsics has 5 values, not 4'),
     'seven values': (ROS.replace('0, 0, 1]', '0]'), 'camera_matrix has 7 values, not 9'),
     'no mapping': (VINS.replace('projection_parameters:\n', 'projection_parameters: 3\nother:\n'), 'projection_parameters: 3'),

@@ -343,6 +343,8 @@ CALIBRATIONS: dict[str, tuple[Callable[[Path], Any], str]] = {
         r'c.yaml: a camera without fy: download the calibration anew'),
     'ZED, another size': (lambda at: camera(at, '[LEFT_CAM_HD]\nfx=1\nfy=1\ncx=1\ncy=1\n'),
         r'c.yaml: it is for images of 1280x720: give images of one of these sizes, of one camera each and not resized'),
+    'report of Kalibr': (lambda at: camera(at, 'Reprojection error (cam0): mean 0.1\n'),
+                         r'c.yaml: a report of Kalibr: give its camchain'),
     'kapture without intrinsics': (lambda at: camera(at, '# kapture format: 1.1\n7, , camera, UNKNOWN_CAMERA, 16, 12\n'),
         r'c.yaml: none of its cameras has intrinsics: 7; calibrate them'),
     'RealSense, twice': (lambda at: load_intrinsics(file(at / 'c.yaml', REALSENSE), size=lambda: (16, 12)),
