@@ -88,7 +88,9 @@ def counted(file: Path) -> tuple[Counter[Channel], str]:
             mcap = _Mcap(file)
             with suppress(*DAMAGE):
                 return mcap.summary(), ''
-            counts.update(channel for _, channel, _ in mcap.messages())
+            for _, channel, _ in mcap.messages():
+                counts[channel] += 1
+            counts.update(dict.fromkeys(mcap.channels, 0))
     except (*DAMAGE, KeyError, BagError) as error:
         return counts, f'{missing_log(file)}{error}' or 'it is empty'
     return counts, ''
@@ -258,6 +260,11 @@ class _Mcap:
         if not self._ended:
             raise BagError(f'{self._path} is cut off: copy it again')
 
+    @property
+    def channels(self) -> list[Channel]:
+        """Those that have been met so far."""
+        return list(self._channels.values())
+
     def spans(self) -> list[_Span]:
         """What holds messages, in recorded order, by the heads of the records. Raises BagError where the file is no mcap file."""
         spans = list[_Span]()
@@ -305,6 +312,8 @@ class _Mcap:
             file.seek(start)
             for _ in self._records(file):
                 raise ValueError('there are messages in the summary')
+        if not self._counts:  # by the format both the record and its map may be left out
+            raise ValueError('the summary counts no messages')
         if not self._channels or not self._counts.keys() <= self._channels.keys():
             raise ValueError('the summary is not whole')
         counts = Counter(dict.fromkeys(self._channels.values(), 0))

@@ -52,6 +52,8 @@ def as_chain(values: Values) -> Values:
         read = next((read for recognises, read in _TOOLS if recognises(values)), None)
         cameras = {} if read is None else dict(read(values))
     named_cameras = {name if isinstance(name, str) else f'cam{name}': camera for name, camera in cameras.items()}
+    if not named_cameras and 'camera.fx' in values:  # as ORB-SLAM's, in slambook's letters
+        values = {re.sub('^camera', 'Camera', str(name)): value for name, value in values.items()}
     return named_cameras or _with_focals(_flat(_named_lists(values), 3))
 
 
@@ -437,6 +439,16 @@ def _dgp(values: Values) -> Cameras:
         for name, camera, pose in rows if camera['fx']}
 
 
+def _spires(values: Values) -> Cameras:
+    """Oxford Spires' sensor.yaml; T_cam_imu, which one camera has, takes points of the IMU into the camera."""
+    model = {'OPENCV_FISHEYE': 'equidistant', 'OPENCV': 'radtan'}.get(values['camera_model'], values['camera_model'])
+    return {camera['label']: {
+        'resolution': [camera['image_width'], camera['image_height']], 'intrinsics': camera['intrinsics'],
+        'distortion_model': model, 'distortion_coeffs': camera['extra_params'],
+        **({'T_cam_imu': poses_from([pose[:3]], [pose[3:]])[0].tolist()} if pose else {})}
+        for camera in values['cameras'] for pose in [camera.get('T_cam_imu_t_xyz_q_xyzw')]}
+
+
 def _nuscenes(cameras: list[dict[str, Any]]) -> Cameras:
     """calibrated_sensor.json, by tokens; its images have no distortion. Sensors without a matrix are no cameras."""
     return {camera['token']: {
@@ -476,6 +488,7 @@ _TOOLS: tuple[tuple[Callable[[Values], Any], Callable[[Values], Any]], ...] = (
     ({'sfm_data_version', 'intrinsics'}.issubset, lambda values: enumerate(map(_openmvg, values['intrinsics']))),
     ({'views', 'intrinsics', 'version'}.issubset, lambda values: enumerate(map(_alicevision, values['intrinsics']))),
     ({'names', 'intrinsics', 'extrinsics'}.issubset, _dgp),
+    (lambda values: {'cameras', 'camera_model'}.issubset(values.get('sensor') or {}), lambda values: _spires(values['sensor'])),
     ({'camera_data_'}.issubset, lambda values: {
         camera['key'].removeprefix('image_raw_'): _argoverse(camera) for camera in values['camera_data_']}),
     ({'calibrated_sensor'}.issubset, lambda values: _nuscenes(values['calibrated_sensor'])),

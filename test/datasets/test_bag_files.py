@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from support.bags import IMAGE, database, mcap, mcap_message, storage_file, write_messages
+from support.bags import IMAGE, MCAP, database, mcap, mcap_message, mcap_record, mcap_text, storage_file, write_messages
 from support.compression import zstd
 from support.full_disks import room_for
 from support.image_recordings import image_folder
@@ -277,6 +277,25 @@ def test_messages_of_mcap_come_in_order_of_time(tmp_path: Path, compressed: bool
     start, = struct.unpack_from('<Q', data, footer + 9)
     file.write_bytes(data[:start])  # as a recorder leaves it that was killed: without a summary
     assert numbers_in(file) == sorted(order)
+
+
+@pytest.mark.parametrize('statistics', [
+    b'', mcap_record(11, struct.pack('<QHIIIIQQI', 2, 1, 1, 0, 0, 0, 1, 2, 0))], ids=['none', 'without channels'])
+def test_messages_are_counted_where_the_summary_of_mcap_does_not(tmp_path: Path, statistics: bytes) -> None:
+    """By the format statistics and their counts by channel may be left out, as rosbags 0.10 does the first."""
+    write_bag(tmp_path / 'plain', [(10**9, image(1))])
+    message = mcap_message(next(open_recording(tmp_path / 'plain').frames()).raw or b'')
+    whole = mcap(message, message)
+    head = len(MCAP) + len(mcap_record(1, mcap_text('ros2') + mcap_text('')))
+    channels = whole[head:whole.index(message)]
+    end = whole.rindex(mcap_record(2, bytes(20)))
+    (tmp_path / 'a.mcap').write_bytes(whole[:end] + channels + statistics + mcap_record(2, struct.pack('<QQI', end, 0, 0)) + MCAP)
+    recording = open_recording(tmp_path / 'a.mcap')
+    assert (len(recording), len(list(recording.frames()))) == (2, 2)
+    (tmp_path / 'none.mcap').write_bytes(whole[:head] + channels + mcap_record(15, bytes(4)) + channels + mcap_record(
+        2, struct.pack('<QQI', head + len(channels) + 13, 0, 0)) + MCAP)
+    with pytest.raises(BagError, match='has no message on /cam: see that the camera publishes'):
+        open_recording(tmp_path / 'none.mcap')
 
 
 def test_messages_of_sqlite_come_in_order_of_time(tmp_path: Path) -> None:

@@ -175,6 +175,7 @@ FORMS = {
     'VINS': VINS,
     'ORB-SLAM2': orbslam('Camera'),
     'ORB-SLAM3': orbslam(),
+    'slambook, small letters': orbslam('Camera').replace('Camera.', 'camera.'),
     'without spaces': orbslam().replace('PointSize: ', 'PointSize:').replace('Camera1.k1: ', 'Camera1.k1:'),
     'CameraInfo of `topic echo`': 2 * (f'header:\n  frame_id: cam\nheight: 480\nwidth: 640\ndistortion_model: plumb_bob\n'
                                       f'd: {RADTAN}\nk: {np.ravel(K).tolist()}\nbinning_x: 0\n---\n'),
@@ -439,7 +440,7 @@ REFUSED = {
     'size of a truth': (OWN.replace('640', 'true'), 'width: True is no number'),
     'millimetres': ('width: 5472\nheight: 3648\nfocal_length: 8.8\nprincipal_point: [2736, 1824]\n', 'no lens has K'),
     'report of Kalibr': ('Calibration results \n==\nCamera-system parameters:\n\tcam0 (/cam0):\n\t    type: <class '
-                         "'aslam_cv.libaslam_cv_python.DistortedPinholeCameraGeometry'>\n\t    projection: [450. 451. 319.5 239.5]\n",
+                         "'aslam_cv.libaslam_cv_python.DistortedPinholeCameraGeometry'>\n\t    projection: [450. 451.]\n",
                          'a report of Kalibr: give its camchain'),
     'report of Kalibr, IMU': ('Calibration results\nNormalized Residuals\nReprojection error (cam0): mean 0.09\n',
                                      'a report of Kalibr: give its camchain'),
@@ -951,6 +952,20 @@ def test_fisheye_of_one_coefficient_is_the_fov_model(write) -> None:
         assert load_intrinsics(write(alone)).k[0, 0] == pytest.approx(camera.k[0, 0])
     with pytest.raises(BagError, match='equidistant has 4 coefficients'):
         load_intrinsics(write(f'{OWN}distortion_model: equidistant\nD: [0.932]\n'))
+
+
+def test_cameras_of_oxford_spires_have_their_labels_and_poses(write) -> None:
+    pose = np.linalg.inv(BODY)
+    w = np.sqrt(np.trace(pose[:3, :3]) + 1) / 2
+    q = [*((pose[[2, 0, 1], [1, 2, 0]] - pose[[1, 2, 0], [2, 0, 1]]) / (4 * w)), w]
+    camera = {'label': 'cam_left', 'topic': '/cam1/image', 'T_cam_imu_t_xyz_q_xyzw': [*pose[:3, 3], *q], 'extra_params': KB,
+              'intrinsics': [450.0, 451.0, 319.5, 239.5], 'image_height': 480, 'image_width': 640}
+    other = {**{key: value for key, value in camera.items() if key[0] != 'T'}, 'label': 'cam_right'}
+    text = json.dumps({'sensor': {'cameras': [camera, other], 'camera_model': 'OPENCV_FISHEYE'}})
+    chosen = Path(f'{write(text)}:cam_left')
+    found = load_intrinsics(chosen)
+    assert (found.k.tolist(), distortion_model(found), found.d.tolist()) == (K, 'equidistant', KB)
+    np.testing.assert_allclose(load_camera_in_body(chosen), BODY, atol=1e-9)
 
 
 def test_cameras_of_dgp_have_their_names_and_poses(write) -> None:
