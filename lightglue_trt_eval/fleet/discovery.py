@@ -95,12 +95,15 @@ def _expanded(word: str) -> list[RecordingRef]:
 
 
 def _below(word: str, system: Any, path: str) -> Iterator[RecordingRef]:
-    """The recording at `path`, or else those in the folders below."""
+    """The recording at `path`, or else those in the folders below; without any, images in `path` that are named by stamps."""
     if system.isfile(path):
         if path.endswith(BAGS) or path == storage_of(word)[1]:  # what was named itself is told why it cannot be read
             yield _measured(word, system, path)
         return
-    yield from (_measured(word, system, place) for place in _search(system, path, DEPTH))
+    places = list(_search(system, path, DEPTH))
+    if not places and _are_stamped(system, path):  # images without a layout
+        places = [path]
+    yield from (_measured(word, system, place) for place in places)
 
 
 def _search(system: Any, path: str, depth: int) -> Iterator[str]:

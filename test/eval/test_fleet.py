@@ -134,6 +134,17 @@ def test_folders_of_images_are_found_in_each_layout(tmp_path: Path, caplog: pyte
     assert caplog.messages == [f'{tmp_path}/docs/images has 1 image without stamps: it is passed over']
 
 
+def test_folder_of_images_named_by_stamps_is_found_where_it_is_named(tmp_path: Path) -> None:
+    for name in ('stereo/centre/1403636579763555.png', 'stereo/centre/1403636579863555.png', 'docs/1.png'):
+        (tmp_path / name).parent.mkdir(exist_ok=True, parents=True)
+        (tmp_path / name).write_bytes(name.encode())
+    (listed,) = find_recordings([str(tmp_path / 'stereo' / 'centre')])
+    assert (listed.name, listed.size) == ('centre', 2 * len('stereo/centre/1403636579763555.png'))
+    for folder in (tmp_path, tmp_path / 'docs'):
+        with pytest.raises(LightglueTrtError, match='holds no recording'):
+            find_recordings([str(folder)])
+
+
 def test_what_fsspec_opens_is_found(flights: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / 'all.zip', 'w') as archive:
         for file in (flights / 'monday').rglob('*'):
