@@ -23,6 +23,7 @@ _OF_PAIRS = (('K', 'M', 'mtx', 'cameraMatrix', 'camera_matrix', 'camera_mat', 'i
              ('D', 'dist', 'distCoeffs', 'dist_coeffs', 'distortion_coefficients', 'distortion', 'dist_coefs'))
 _NERFSTUDIO = ('camera_model', 'w', 'h', 'fl_x', 'fl_y', 'cx', 'cy', 'k1', 'k2', 'k3', 'k4', 'p1', 'p2', 'is_fisheye')
 _INNER = ('projection', 'intrinsics', 'intrinsic', 'camera_intrinsics', 'cameraintrinsics', 'camera_matrix', 'cameramatrix', 'k')
+_INNER_MATRICES = 'camera_matrix', 'cameramatrix', 'intrinsic_matrix', 'mtx', 'k'
 _OF_MIDDLE = {'u0': 'cx', 'v0': 'cy', 'ppx': 'cx', 'ppy': 'cy'}  # other names of a principal point
 _ROTATIONS = 'R', 'rot', 'rotation', 'rotation_matrix', 'R_stereo', 'rotationMatrix', 'rotMatrix'  # right from left
 _TRANSLATIONS = 'T', 'trans', 'translation', 'translation_vector', 'T_stereo', 'translationVector', 'transVector'
@@ -69,12 +70,13 @@ def _matlab(values: Values) -> dict[str, Any]:
 
 
 def _flat(values: Values, depth: int = 2) -> Values:
-    """With the names inside `intrinsics: {fx: ...}` or `camera_matrix: {fx: ...}` next to the others, also of cameras inside."""
+    """With the names inside `intrinsics: {fx: ...}`, {K: ...} or `camera_matrix: {fx: ...}` next to the others, also of cameras."""
     found: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):
             own = {_OF_MIDDLE.get(str(key).lower(), str(key)): each for key, each in value.items()}
-            is_camera = {'fx', 'fy', 'cx', 'cy'} <= {key.lower() for key in own}
+            names = {key.lower() for key in own}
+            is_camera = {'fx', 'fy', 'cx', 'cy'} <= names or not names.isdisjoint(_INNER_MATRICES)
             if is_camera and str(name).lower() in _INNER and all(values.get(key, each) == each for key, each in own.items()):
                 found |= own
                 continue
@@ -449,6 +451,15 @@ def _spires(values: Values) -> Cameras:
         for camera in values['cameras'] for pose in [camera.get('T_cam_imu_t_xyz_q_xyzw')]}
 
 
+def _mc_calib(values: Values) -> Cameras:
+    """MC-Calib's calibrated_cameras_data.yml: camera_0 ..., whose distortion_type is 0 for OpenCV's lens and 1 for a fisheye's."""
+    return {name: {
+        'resolution': [camera['img_width'], camera['img_height']], 'camera_matrix': camera['camera_matrix'],
+        'distortion_model': {0: 'radtan', 1: 'equidistant'}.get(camera['distortion_type'], f'type {camera["distortion_type"]}'),
+        'distortion_coeffs': camera['distortion_vector']}
+        for name, camera in values.items() if isinstance(camera, dict) and 'distortion_vector' in camera}
+
+
 def _nuscenes(cameras: list[dict[str, Any]]) -> Cameras:
     """calibrated_sensor.json, by tokens; its images have no distortion. Sensors without a matrix are no cameras."""
     return {camera['token']: {
@@ -487,6 +498,7 @@ _TOOLS: tuple[tuple[Callable[[Values], Any], Callable[[Values], Any]], ...] = (
     ({'CalibrationInformation'}.issubset, _kinect),
     ({'sfm_data_version', 'intrinsics'}.issubset, lambda values: enumerate(map(_openmvg, values['intrinsics']))),
     ({'views', 'intrinsics', 'version'}.issubset, lambda values: enumerate(map(_alicevision, values['intrinsics']))),
+    ({'nb_camera', 'camera_0'}.issubset, _mc_calib),
     ({'names', 'intrinsics', 'extrinsics'}.issubset, _dgp),
     (lambda values: {'cameras', 'camera_model'}.issubset(values.get('sensor') or {}), lambda values: _spires(values['sensor'])),
     ({'camera_data_'}.issubset, lambda values: {

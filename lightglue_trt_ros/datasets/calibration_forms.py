@@ -25,7 +25,8 @@ MATRICES = ('camera_matrix', 'k', 'cameramat', 'cameramatrix', 'intrinsic_matrix
             'camera_intrinsic', 'cam_k')
 PROJECTIONS = ('projection_matrix', 'p')
 MATRICES_OR_LISTS = ('intrinsics', 'intrinsic')  # also matrices
-FOCALS = (('fx', 'fy', 'cx', 'cy'), ('fl_x', 'fl_y', 'cx', 'cy'), ('fx', 'fy', 'ppx', 'ppy'), ('fu', 'fv', 'cu', 'cv'))
+FOCALS = (('fx', 'fy', 'cx', 'cy'), ('fl_x', 'fl_y', 'cx', 'cy'), ('fx', 'fy', 'ppx', 'ppy'), ('fu', 'fv', 'cu', 'cv'),
+          ('fx', 'fy', 'px', 'py'))
 OFF_MIDDLE = 0.1  # of the size; a principal point is nearer, and one of images that were resized by 1.25 or more is farther
 ONE_OFF_MIDDLE = 0.12  # where the other axis is near: a resized image has both off, and DAVIS240C's lens sits 0.115 too low
 LEAST_TURN_DEG = 0.01  # that is told

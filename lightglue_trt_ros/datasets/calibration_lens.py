@@ -16,6 +16,7 @@ MODELS = {  # names of a camera's model in files, small letters, and the lens th
     'opencv_fisheye': 'equidistant', 'fisheye': 'equidistant', 'rectified': 'none', 'none': 'none', 'brown_conrady': 'plumb_bob',
     'kannala_brandt4': 'equidistant', 'equidistant': 'equidistant', 'plumb_bob': 'plumb_bob', 'radtan': 'radtan',
     'radial_tangential': 'radtan', 'kb4': 'equidistant', 'simple_pinhole': '', 'simple_radial': 'plumb_bob', 'radial': 'plumb_bob',
+    'standard': 'plumb_bob', 'rational': 'rational_polynomial',  # multical's
     'rational_polynomial': 'rational_polynomial', 'double_sphere': 'ds', 'mei': 'omni', 'atan': 'fov',
     **{name: name for name in (*OTHERS, *PARAMETERS, *LISTED)}}
 LENS_KEYS = ('calibration_model', 'projection_model', 'projection_type', 'lens_model', 'lens_type', 'camera_type', 'cam_type',

@@ -68,6 +68,12 @@ def opencv_matrix(name: str, matrix: list[list[float]]) -> str:
     return f'{name}: !!opencv-matrix\n   rows: 4\n   cols: 4\n   dt: f\n   data: {np.ravel(matrix).tolist()}\n'
 
 
+def mc_calib(lens: int, d: list[float]) -> str:
+    camera = {'camera_matrix': {'rows': 3, 'cols': 3, 'data': np.ravel(K).tolist()}, 'distortion_vector': {'rows': 1, 'data': d},
+              'distortion_type': lens, 'camera_group': 0, 'img_width': 640, 'img_height': 480}
+    return '%YAML:1.0\n---\n' + yaml.safe_dump({'nb_camera': 1, 'camera_0': camera})
+
+
 def sides() -> str:
     """The raw pair of ORB-SLAM2 and AirVO, which looks straight ahead and is 0.11 m wide."""
     projection = [[400.0, 0, 310, 0], [0, 400.0, 230, 0], [0, 0, 1, 0]]
@@ -270,6 +276,10 @@ FORMS |= {
     'fu, fv, cu, cv': f'width: 640\nheight: 480\nfu: 450.0\nfv: 451.0\ncu: 319.5\ncv: 239.5\ndistortionCoeff: {RADTAN}\n',
     'focal_length and principal_point': json.dumps({
         'width': 640, 'height': 480, 'focal_length': [450.0, 451.0], 'principal_point': [319.5, 239.5], 'distortion': RADTAN}),
+    'px and py': f'width: 640\nheight: 480\nfx: 450.0\nfy: 451.0\npx: 319.5\npy: 239.5\ndist: {RADTAN}\n',
+    'intrinsics with K inside': json.dumps({'image_size': [640, 480], 'intrinsics': {'camera_matrix': K, 'dist_coeffs': RADTAN}}),
+    'multical': json.dumps({'cameras': {'cam1': {'model': 'standard', 'image_size': [640, 480], 'K': K, 'dist': [RADTAN]}}}),
+    'MC-Calib': mc_calib(0, RADTAN),
     'both by names, inside': json.dumps({'camera': {'resolution': [640, 480], 'focal_length': {'fx': 450.0, 'fy': 451.0},
                                                     'principal_point': {'cx': 319.5, 'cy': 239.5}, 'dist': RADTAN}}),
     'RealSense, printed': f'[ 640x480  p[319.5 239.5]  f[450 451]  Brown Conrady [{" ".join(map(str, RADTAN))}] ]\n',
@@ -278,6 +288,7 @@ FORMS |= {
                           f'"fy": 451.0, // measured\n"cx": 319.5, "cy": 239.5, "dist": {RADTAN}}}\n'),
 }
 FISHEYES = {
+    'MC-Calib': mc_calib(1, KB),
     'XIVO': '{"model": "equidistant", "rows": 480, "cols": 640, // of TUM-VI\n' + FLAT_K.replace(': ', '": ').replace(
         '\n', ', "').replace('fx', '"fx').rstrip('"') + f'"k0123": {KB}}}',
     'FAST-LIVO': vikit('EquidistantCamera', 'k1 k2 k3 k4', KB),
