@@ -7,7 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from ..core.cameras import Intrinsics
 from ..core.types import Float64
 from ..utils.errors import BagError
 from .calibration_files import find_camera_in_body, load_baseline, load_intrinsics, rectifying
-from .folder_recordings import DepthFolder, FolderRecording, RightFolder, files_in, images_in
+from .folder_recordings import SUFFIXES, DepthFolder, FolderRecording, RightFolder, files_in, images_in, is_hidden
 from .kitti_folders import KittiFolder, KittiRawFolder
 from .pose_files import read_quaternions
 from .poses import Trajectory
@@ -173,8 +173,11 @@ class StampedFolder(FolderRecording):
     @staticmethod
     def find(path: Path) -> Path | None:
         """None in a folder of one of LAYOUTS, which says more of the images; depth images are none of a camera."""
-        is_own = not holds_depth(path.name) and not any(map(has_layout, path.absolute().parents[:LEVELS]))
-        return path if is_own and len(stamps_of_names(files_in(path))) > 1 else None
+        images = (entry for entry in path.iterdir() if entry.name.lower().endswith(SUFFIXES) and not is_hidden(entry.name))
+        if not stamps_of_names([*islice(images, 1)]) or holds_depth(path.name):  # a data set has many images
+            return None
+        is_whole = not any(map(has_layout, path.absolute().parents[:LEVELS]))
+        return path if is_whole and len(stamps_of_names(files_in(path))) > 1 else None
 
     def __init__(self, path: Path, image_topic: str) -> None:
         super().__init__(path, image_topic, files := files_in(path), stamps_of_names(files))
