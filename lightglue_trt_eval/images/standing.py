@@ -34,6 +34,7 @@ SHARP = 0.7  # least slope of the mean of all frames, over the usual one
 ABRUPT = 4.0  # gray levels of changes where the world begins
 LINE = 40  # pixels, least length of a horizon
 OUTLINE = 0.4  # least share of an opaque region's outline that stands
+WIRE = 0.7  # least share of a thin line at which the world begins
 ATTENUATED = 0.6  # of the changes around it that the world shows behind a soft edge
 LEAST_AREA = 12  # pixels of an opaque region
 HOLE = 0.001  # share of the image: smaller holes of opaque regions are filled
@@ -214,8 +215,8 @@ def _opaque(third: Float32, residual: Float32, structure: _Structure, sharp: Boo
     near, found = _dilated(structure.seeds & sharp, 6 * unit), np.zeros(steady.shape, np.bool_)
     near |= cv2.dilate(third, np.ones((5, 5), np.uint8)) > np.maximum(3 * third, ABRUPT)
     for sign in (1, -1):
-        side = (steady & ~(structure.seeds & (sign * structure.median < 0))).astype(np.uint8)
-        side = cv2.morphologyEx(side, cv2.MORPH_OPEN, small)
+        steady_side = (steady & ~(structure.seeds & (sign * structure.median < 0))).astype(np.uint8)
+        side = cv2.morphologyEx(steady_side, cv2.MORPH_OPEN, small)
         count, labels, stats, _ = cv2.connectedComponentsWithStats(side, connectivity=4)
         outline = (side > 0) & (cv2.erode(side, small) == 0)  # not at the border of the image
         lengths, standing, textured = (np.bincount(labels[each], minlength=count)
@@ -223,10 +224,19 @@ def _opaque(third: Float32, residual: Float32, structure: _Structure, sharp: Boo
         areas = stats[:, cv2.CC_STAT_AREA]
         accepted = ((standing > OUTLINE * np.maximum(lengths, 1)) | (textured > 0.5 * areas)) & (areas >= LEAST_AREA)
         accepted[0] = False
-        found |= accepted[labels]
+        found |= accepted[labels] | _wires(steady_side, near, unit)
     _, labels, stats, _ = cv2.connectedComponentsWithStats((~found).astype(np.uint8), connectivity=4)
     holes = stats[:, cv2.CC_STAT_AREA] < HOLE * found.size
     return np.asarray(found | holes[labels], np.bool_)
+
+
+def _wires(steady: UInt8, near: Bools, unit: float) -> Bools:
+    """Long lines of one value in all frames, on both sides of which the world begins: a mesh, a cable. Regions lose them by opening."""
+    count, labels, stats, _ = cv2.connectedComponentsWithStats(steady, connectivity=8)
+    sides = stats[:, [cv2.CC_STAT_WIDTH, cv2.CC_STAT_HEIGHT]].max(axis=1)
+    wires = (sides > LINE * unit) & (np.bincount(labels[near], minlength=count) > WIRE * stats[:, cv2.CC_STAT_AREA])
+    wires[0] = False
+    return _dilated(np.asarray(wires[labels], np.bool_), 1)
 
 
 def _text(opaque: Bools, high: NDArray[np.float16], structure: _Structure, unit: float) -> Bools:

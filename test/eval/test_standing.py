@@ -154,6 +154,17 @@ def test_finds_dirt_on_the_lens():
     assert np.mean(found[dirt > 0.97]) < 0.01
 
 
+@pytest.mark.parametrize('gray', [60, 120])
+def test_finds_the_thin_wires_of_a_mesh(gray):
+    wires = np.zeros((HEIGHT, WIDTH), np.float32)
+    for x in range(-HEIGHT, WIDTH + HEIGHT, 45):
+        for top, bottom in ((0, HEIGHT), (HEIGHT, 0)):
+            cv2.line(wires, (x, top), (x + HEIGHT, bottom), 1, 3, cv2.LINE_AA)
+    found = hidden(recorded([frame + wires * (gray - frame) for frame in flight()]))
+    assert np.mean(found[wires > 0.9]) > 0.9
+    assert np.mean(found[cv2.dilate(wires, np.ones((9, 9))) == 0]) < 0.005
+
+
 def test_a_sky_over_a_horizon_that_rocks_is_the_world():
     frames = [np.where(80 + 12 * np.sin(number / 3) + 0.1 * (U - 160) * np.sin(number / 7) > V, 255, frame)
               for number, frame in enumerate(flight())]
