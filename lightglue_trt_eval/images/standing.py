@@ -231,7 +231,7 @@ def _opaque(third: Float32, residual: Float32, structure: _Structure, sharp: Boo
 
 
 def _wires(steady: UInt8, near: Bools, unit: float) -> Bools:
-    """Long lines of one value in all frames, on both sides of which the world begins: a mesh, a cable. Regions lose them by opening."""
+    """Long lines of one value in all frames, next to which the world begins: a mesh, a cable."""
     count, labels, stats, _ = cv2.connectedComponentsWithStats(steady, connectivity=8)
     sides = stats[:, [cv2.CC_STAT_WIDTH, cv2.CC_STAT_HEIGHT]].max(axis=1)
     wires = (sides > LINE * unit) & (np.bincount(labels[near], minlength=count) > WIRE * stats[:, cv2.CC_STAT_AREA])

@@ -28,6 +28,7 @@ WORSE = 1.3  # deviation without rotation to that of the fit: 0.5 to 1.3 before 
 FITTED, ROUNDS = 150, 5  # points of either kind in that fit, or of which the nearest are looked for, about; of weights
 PATCHES = (15, 20)  # rows and columns of cells: neighbours with points that stand are one patch
 NEIGHBOURS, SLOW, FEW = 3, 0.1, 0.1  # of a point; square of a motion to the median's; share of a patch's neighbours
+LOWEST = 0.85  # of the image's height, below which a camera that drives sees the ground, or its robot
 
 
 class Displacements:
@@ -55,8 +56,7 @@ class Displacements:
                                                      maxIters=300)
         if coefficients is None or np.count_nonzero(inliers) < max(LEAST, len(which) / 4):
             return None
-        agreeing = np.zeros(len(self.before), np.bool_)
-        agreeing[which[inliers.ravel() > 0]] = True
+        agreeing = np.isin(np.arange(len(self.before)), which[inliers.ravel() > 0])
         motion = CommonMotion(np.asarray(coefficients, np.float64), agreeing)
         return motion if motion.explains(self.before[agreeing], self.after[agreeing]) else None
 
@@ -133,8 +133,8 @@ class StaticEvidence:
     def among_fast(self) -> NDArray[np.bool_]:
         """Which (S,) are in a patch that has fast ones alone next to it, of those that move as expected.
 
-        A bonnet, dirt and text are. Scenery far away is also next to some of the world that moves little, as at the horizon. None
-        is where what stands is not the smaller part: the room behind people takes as much of the image as they.
+        A bonnet, dirt and text are; an arm up to the horizon, where it is lowest and nothing else that is low moves little. Scenery
+        far away is next to some that does. None is where what stands is not the smaller part, as is the room behind people.
         """
         points = self._points
         alike = ~points.standing & (np.linalg.norm(points.steps - self.expected, axis=1) < EXPECTED_PX * points.unit)
@@ -142,13 +142,15 @@ class StaticEvidence:
         if not (self.is_smaller and alike.any()):
             return among  # nothing is known of what is next to them
         others = np.flatnonzero(alike)[::max(1, np.count_nonzero(alike) // FITTED)]
-        slow = points.squares[others] < SLOW * np.median(points.squares[alike])
+        slow, low = points.squares < SLOW * np.median(points.squares[alike]), points.before[:, 1] > LOWEST * points.size[0]
+        near = np.count_nonzero(low & slow & ~points.standing) < NEIGHBOURS  # all that is low is
         to_others = _distances(self.static, points.before[others])
-        nearest = np.argpartition(to_others, min(NEIGHBOURS, len(slow)) - 1, axis=1)[:, :NEIGHBOURS]
+        nearest = others[np.argpartition(to_others, min(NEIGHBOURS, len(others)) - 1, axis=1)[:, :NEIGHBOURS]]
         patches = _patches(self.static, points.size)
         for patch in np.unique(patches):
             around = slow[np.unique(nearest[patches == patch])]
-            among[patches == patch] = np.count_nonzero(around) < max(NEIGHBOURS, FEW * len(around))
+            below = near and np.count_nonzero(low[self.rows] & (patches == patch)) >= LEAST
+            among[patches == patch] = below or np.count_nonzero(around) < max(NEIGHBOURS, FEW * len(around))
         return among
 
 

@@ -81,9 +81,7 @@ class StaticPoints:
                 return Judged(None, standing=still._replace(rows=next_rows[at]))
             motion = points.common_motion()
             return NOTHING if motion is None else self._judge(rows, next_rows, points, motion)
-        if not (self.pixels.blocked and len(rows)):
-            return NOTHING
-        return Judged(None, float(np.sqrt(np.median(points.squares))) / unit)
+        return Judged(None, float(np.sqrt(np.median(points.squares))) / unit) if self.pixels.blocked and len(rows) else NOTHING
 
     def corrected(self, image: UInt8) -> UInt8:
         """A gray image, uint8 (H, W), without what the pattern adds to it; the same where nothing is known."""

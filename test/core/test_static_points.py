@@ -70,6 +70,32 @@ def test_a_bonnet_does_not_belong_to_the_scene_and_the_road_does(unit):
     assert judged.motion_px > 3
 
 
+def test_an_arm_up_to_the_horizon_is_foreign_before_a_plain_road():
+    rng = np.random.default_rng(28)
+    arm, sides, points = scattered(rng, 120, 270, 200, 370), scattered(rng, 900, top=120), StaticPoints(SIZE)
+    sides = sides[np.abs(sides[:, 0] - 320) > 160]
+    before = np.concatenate([arm, sides, scattered(rng, 40, 230, 220, 410, 260)])  # next to the arm is only what is far away
+    depth = np.append(np.minimum(depth_of(sides), 20.0), np.full(40, 60.0))
+    for _ in range(4):
+        after = np.concatenate([arm, seen(before[120:], depth, step=(0, 0, 0.6))])
+        judged = judge(points, before, moved(rng, after, 0.1))
+        before, depth = after, depth - 0.6
+    assert dropped(judged, len(before))[:120].mean() > 0.9
+
+
+def test_a_plain_far_below_is_of_the_scene_where_the_camera_sinks():
+    rng = np.random.default_rng(29)
+    plain, below, walls = scattered(rng, 150, 250, 300, 390), scattered(rng, 60, 230, 400, 410), scattered(rng, 600)
+    walls = walls[(np.abs(walls[:, 0] - 320) > 90) | (walls[:, 1] < 280)]
+    before, points = np.concatenate([plain, below, walls]), StaticPoints(SIZE)
+    depth = np.concatenate([np.full(150, 900.0), np.full(60, 12.0), rng.uniform(6, 10, len(walls))])
+    for _ in range(4):
+        after = seen(before, depth, step=(0, 0.19, 0.5))
+        judged = judge(points, before, moved(rng, after, 0.1))
+        before, depth = after, depth - 0.5
+    assert dropped(judged, len(before))[:150].mean() < 0.05
+
+
 @pytest.mark.parametrize('count', [20, 40, 150])
 def test_static_dots_over_whole_image_are_foreign_even_as_majority(count):
     rng = np.random.default_rng(1)
