@@ -15,7 +15,7 @@ import numpy as np
 
 from lightglue_trt_ros import __version__
 from lightglue_trt_ros.backends.onnxruntime import import_runtime, providers
-from lightglue_trt_ros.datasets.calibration_files import split_choice
+from lightglue_trt_ros.datasets.calibration_choices import split_choice
 from lightglue_trt_ros.engines.gpu_info import probe
 from lightglue_trt_ros.engines.manifest import MANIFEST, engine_dir_of
 from lightglue_trt_ros.engines.tensorrt_api import open_tensorrt

@@ -14,7 +14,8 @@ from lightglue_trt_ros.core.cameras import Intrinsics, distortion_model, is_rect
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import Float64
-from lightglue_trt_ros.datasets.calibration_files import check_size, load_camera_in_body, load_intrinsics, load_pair
+from lightglue_trt_ros.datasets.calibration_files import check_size, load_camera_in_body, load_intrinsics
+from lightglue_trt_ros.datasets.calibration_pairs import load_pair
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
 from lightglue_trt_ros.datasets.sequence import Frame, Recording, readable_frames
 from lightglue_trt_ros.datasets.units import JUDGED_IMAGES, bits_note

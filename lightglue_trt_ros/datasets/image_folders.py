@@ -15,7 +15,8 @@ import numpy as np
 from ..core.cameras import Intrinsics
 from ..core.types import Float64
 from ..utils.errors import BagError
-from .calibration_files import find_camera_in_body, load_baseline, load_intrinsics, rectifying
+from .calibration_files import find_camera_in_body, load_baseline, load_intrinsics
+from .calibration_pairs import rectifying
 from .folder_recordings import SUFFIXES, DepthFolder, FolderRecording, RightFolder, files_in, images_in, is_hidden
 from .kitti_folders import KittiFolder, KittiRawFolder
 from .pose_files import read_quaternions

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig
-from lightglue_trt_ros.datasets.calibration_files import load_intrinsics, load_pair
+from lightglue_trt_ros.datasets.calibration_files import load_intrinsics
+from lightglue_trt_ros.datasets.calibration_pairs import load_pair
 from lightglue_trt_ros.utils.errors import BagError
 
 SIZE = 640, 480

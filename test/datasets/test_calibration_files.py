@@ -14,14 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig, distortion_model, is_rectified
-from lightglue_trt_ros.datasets.calibration_files import (
-    find_camera_in_body,
-    load_baseline,
-    load_camera_in_body,
-    load_intrinsics,
-    load_pair,
-    split_choice,
-)
+from lightglue_trt_ros.datasets.calibration_choices import split_choice
+from lightglue_trt_ros.datasets.calibration_files import find_camera_in_body, load_baseline, load_camera_in_body, load_intrinsics
+from lightglue_trt_ros.datasets.calibration_pairs import load_pair
 from lightglue_trt_ros.datasets.calibration_texts import of_text
 from lightglue_trt_ros.utils.errors import BagError
 

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig, distortion_model
-from lightglue_trt_ros.datasets.calibration_files import load_camera_in_body, load_intrinsics, load_pair
+from lightglue_trt_ros.datasets.calibration_files import load_camera_in_body, load_intrinsics
+from lightglue_trt_ros.datasets.calibration_pairs import load_pair
 from lightglue_trt_ros.utils.errors import BagError
 
 ZED = """

@@ -31,13 +31,8 @@ from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.datasets import bag_storage
 from lightglue_trt_ros.datasets.bag import depth_of, open_recording, right_of, stereo_recording
 from lightglue_trt_ros.datasets.bag_writer import encode, write_bag
-from lightglue_trt_ros.datasets.calibration_files import (
-    check_size,
-    load_baseline,
-    load_camera_in_body,
-    load_intrinsics,
-    load_pair,
-)
+from lightglue_trt_ros.datasets.calibration_files import check_size, load_baseline, load_camera_in_body, load_intrinsics
+from lightglue_trt_ros.datasets.calibration_pairs import load_pair
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
 from lightglue_trt_ros.datasets.poses import Trajectory
 from lightglue_trt_ros.datasets.sequence import ImageRecord
