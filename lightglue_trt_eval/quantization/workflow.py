@@ -7,6 +7,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -151,8 +152,10 @@ def _write(order: CalibrationOrder, calibration: Calibration, trials: Sequence[T
         if calibration.fp8:
             draft.write(GRAPH, lightglue(order.spec, order.model.matcher, calibration=calibration).SerializeToString())
             draft.write(TENSORS, calibration.content())
-        if trials:
+        if trials and find_spec('matplotlib') is not None:
             draft.write(PLOT, draw_frontier(trials, order.acceptance_check))
+        elif trials:
+            logger.info(f'no {PLOT}: matplotlib is not installed (pip install matplotlib)')
         return draft.publish(identity, check_record, record)
 
 

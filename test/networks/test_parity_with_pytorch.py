@@ -110,6 +110,6 @@ def test_log_assignment_of_trained_lightglue_is_as_exact_as_fp32():
     theirs, *_ = _both('trained', features, 0.0, np.float32)
     noise = np.abs(theirs - exact)
     error = np.abs(found - exact)
-    assert np.median(error) <= 2 * np.median(noise)
-    assert error.max() <= 2 * noise.max()
+    assert np.median(error) <= 1.5 * np.median(noise)
+    assert np.sqrt(np.mean(error**2)) <= 1.5 * np.sqrt(np.mean(noise**2))  # the largest of either is one of 65,536, by chance
     assert np.median(error / np.abs(exact)) < 1e-5
