@@ -101,6 +101,7 @@ def chosen(path: Path, size: Callable[[], tuple[int, int]] | None = None) -> Cho
 
 
 def named_camera(file: Path, name: str, cameras: dict[str, Choice]) -> Choice:
+    """Raises BagError where there is none of this name."""
     if name not in cameras:
         raise BagError(f'{file} has no camera {name}: it has {first_of(cameras, MOST_NAMED)}')
     return cameras[name]

@@ -119,6 +119,16 @@ def test_pairs_of_views_come_nearer_each_other_with_ease():
     assert moved(3.0) < 0.7 * moved(1.0)
 
 
+def test_the_mixture_says_how_many_cameras_are_turned():
+    none, half, all_of_them = (
+        draw_geometry(Random(1, torch.device('cpu')), 400, 48, 64, 600, 800, Mixture(8.0, turned=share)).across[:400, 0, 1, 0].abs()
+        for share in (0.0, 0.5, 1.0))  # the sine of the angle, with the scale
+    counts = [int((sines > 0.5).sum()) for sines in (none, half, all_of_them)]
+    assert counts[0] < 20
+    assert 100 < counts[1] < 180  # the sine of two angles in three is larger
+    assert 230 < counts[2] < 310
+
+
 def test_reach_moves_cameras_apart_and_leaves_homographies_unchanged():
     near, far = (draw_geometry(Random(1, torch.device('cpu')), 400, 48, 64, 600, 800, mixture).across[:400, 0]
                  for mixture in (Mixture(ease=2.0), Mixture(ease=2.0, reach=2.0)))
