@@ -584,7 +584,7 @@ def test_correspondences_of_the_device_are_those_of_the_host(shared_backend, sha
 
 def test_keyframes_are_matched_again_as_on_the_host(backend, cpu, engines, shared_data):
     """A way forth and back: the first keyframe and the last, kept by the device and by ONNX Runtime."""
-    images = gray_images(shared_data / 'tartanair_hospital')[:10]
+    images = gray_images(shared_data / 'tartanair_hospital')[5:15]  # its first frames have hardly any texture
     images += images[-2::-1]
     config, memory = config_of(engines, keyframes=20, keyframe_min_ratio=0.8), []
     matchers = {name: (FrameMatcher(each, config), []) for name, each in (('device', backend), ('host', cpu))}
