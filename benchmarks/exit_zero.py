@@ -41,7 +41,7 @@ class Tried:
     """A pair that was matched both before the first layer and after the layers."""
 
     matches: int  # before the first layer
-    keypoints: tuple[int, int]
+    keypoints: int  # of the frame with fewer
     rows: int
     evidence: Evidence | None  # None: too few matches
     at_zero_deg: float  # error of the pose, see `PairResult.pose_error_deg`
@@ -68,14 +68,14 @@ class Accepting(DepthZero):
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked: tuple[int, tuple[int, int], int] = 0, (0, 0), 0
+        self.asked = 0, 0, 0
         self.evidence: Evidence | None = None
 
     def due(self) -> bool:
         self.evidence = None
         return True
 
-    def enough(self, matches: int, keypoints: tuple[int, int], rows: int) -> bool:
+    def enough(self, matches: int, keypoints: int, rows: int) -> bool:
         self.asked = matches, keypoints, rows
         return matches >= FEWEST
 

@@ -6,6 +6,7 @@ A context belongs to the thread that made it: make, use and close a Cuda in one 
 from __future__ import annotations
 
 import math
+import os
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -60,6 +61,7 @@ class Cuda:
     def __init__(self) -> None:
         self._driver = _pycuda()
         self._context: _Context | None = None
+        os.environ.setdefault('CUDA_MODULE_LOADING', 'LAZY')  # the default since CUDA 12.2: kernels that never run take no memory
         try:
             self._driver.init()
             device, attributes = self._driver.Device(0), self._driver.device_attribute

@@ -18,8 +18,9 @@ def per_cell(points: Float32, size: Size, grid: Size = GRID) -> NDArray[np.intp]
 
 def cell_of(points: Float32, size: Size, grid: Size) -> NDArray[np.intp]:
     """The cell of each point (N, 2), as `per_cell` counts them; points outside count to the nearest."""
-    columns, rows = (points.T * [[grid[1] / size[1]], [grid[0] / size[0]]]).astype(np.intp)
-    return np.asarray(rows.clip(0, grid[0] - 1) * grid[1] + columns.clip(0, grid[1] - 1), np.intp)
+    columns, rows = ((points[:, axis] * (grid[1 - axis] / size[1 - axis])).astype(np.intp) for axis in (0, 1))
+    columns, rows = (np.minimum(np.maximum(each, 0), last - 1) for each, last in ((columns, grid[1]), (rows, grid[0])))
+    return np.asarray(rows * grid[1] + columns, np.intp)
 
 
 def where(cells: Float64) -> str:

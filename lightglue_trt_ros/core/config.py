@@ -140,7 +140,7 @@ class MatcherConfig:
 
     def thresholds_at_zero(self, scores: ScoreCalibration) -> Thresholds:
         """The same for the exit before the first layer."""
-        return dataclasses.replace(self.thresholds(scores.after(0)), at_zero=True)
+        return Thresholds(scores.after(0).raw(self.match_threshold), self.detection_threshold, self.depth_confidence, at_zero=True)
 
 
 def check_setting(field: dataclasses.Field[Any], value: Any) -> None:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .cells import per_cell
 from .correspondences import Correspondences
-from .geometry import Size
+from .geometry import Size, contiguous
 from .types import NOTABLE, Float32
 
 OF_ROWS = 1024  # of a frame, for which `Limits.matches` is; engines may have fewer
@@ -58,9 +58,9 @@ class DepthZero:
         self._left = max(self._left - 1, -1)
         return self._left < 0
 
-    def enough(self, matches: int, keypoints: tuple[int, int], rows: int) -> bool:
-        """Whether so many matches of frames with these numbers of keypoints can be accepted; each frame has so many `rows`."""
-        return matches >= max(self.limits.matches * min(1.0, rows / OF_ROWS), self.limits.of_keypoints * min(keypoints))
+    def enough(self, matches: int, keypoints: int, rows: int) -> bool:
+        """Whether so many matches can be accepted; the frame with fewer has so many keypoints, and each so many `rows`."""
+        return matches >= max(self.limits.matches * min(1.0, rows / OF_ROWS), self.limits.of_keypoints * keypoints)
 
     def is_sure(self, evidence: Evidence) -> bool:
         """Whether the layers would not make these correspondences better."""
@@ -98,13 +98,11 @@ def change(before: Float32, after: Float32) -> float:
     A rotation by r radians gives r, a change of scale by a tenth 0.1; a plane that is seen from the side counts little.
     """
     half = len(before) // 2
-    first, second = (points[:half] - points[half:2 * half] for points in (before, after))
-    squares = np.einsum('ij,ij->i', first, first)
-    apart = squares > 1
+    first, second = (contiguous(points[:half] - points[half:2 * half], np.float32).view(np.complex64).ravel()
+                     for points in (before, after))
+    apart = abs(first) > 1
     if not apart.any():
         return 0.0
-    first, second, squares = first[apart], second[apart], squares[apart]
-    along = np.einsum('ij,ij->i', first, second) / squares
-    across = (first[:, 0] * second[:, 1] - first[:, 1] * second[:, 0]) / squares
-    middle = len(along) // 2
-    return math.hypot(np.partition(along, middle)[middle] - 1, np.partition(across, middle)[middle])
+    turned = second[apart] / first[apart]  # a rotation and a scale, as a complex number
+    middle = len(turned) // 2
+    return math.hypot(*(float(np.partition(part, middle)[middle]) for part in (turned.real - 1, turned.imag)))

@@ -121,7 +121,8 @@ class FrameMatcher:
             self.keyframes.take(self.backend, image, current.points, current.features, matches, rows, depth, self._camera)
         reference.tracks = of_reference  # from here on nothing fails: a frame that is dropped has changed no tracks
         self.static_points.learn(recorded, judged)
-        matches = dataclasses.replace(matches, standing=self.static_points.standing)
+        if (standing := self.static_points.standing) is not None:
+            matches = dataclasses.replace(matches, standing=standing)
         if self._is_next_reference(reference, current, matches):
             self._take(current)
         return self._published(matches, mask, current)
@@ -235,12 +236,10 @@ class FrameMatcher:
         sought = sought._replace(fit_limit=math.inf)
         answer, correspondences = pair.match(thresholds, sought)
         clock.lap('match')
-        valid0, valid1 = (frame.features.scores > thresholds.detection for frame in (pair.reference, pair.current))
-        numbers = int(np.count_nonzero(valid0)), int(np.count_nonzero(valid1))
-        if self.depth_zero.enough(int(np.count_nonzero(answer.indices >= 0)), numbers, len(answer.indices)):
+        counts = [int(np.count_nonzero(frame.features.scores > thresholds.detection)) for frame in (pair.reference, pair.current)]
+        if self.depth_zero.enough(int(np.count_nonzero(answer.indices >= 0)), min(counts), len(answer.indices)):
             found = self._complete(pair, sought, answer, correspondences, clock)
-            keypoints = pair.reference.points[:len(valid0)][valid0]
-            shown = evidence_of(found.correspondences, found.judged.foreign, keypoints, pair.current.size)
+            shown = evidence_of(found.correspondences, found.judged.foreign, pair.reference.points[:counts[0]], pair.current.size)
             found = found if self.depth_zero.is_sure(shown) else None
         self.depth_zero.learn(found is not None)
         return found, '' if found else answer.note

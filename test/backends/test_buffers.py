@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 import threading
@@ -325,3 +326,13 @@ def test_new_thread_with_a_reused_id_enters_its_own_context():
         thread.join()
     assert len(entered) == 20
     assert len(set(entered)) < 20
+
+
+@pytest.mark.parametrize(('told', 'loading'), [('', 'LAZY'), ('EAGER', 'EAGER')])
+def test_kernels_are_loaded_when_they_run_unless_the_user_says_otherwise(monkeypatch, told, loading):
+    monkeypatch.setenv('CUDA_MODULE_LOADING', told)
+    if not told:
+        del os.environ['CUDA_MODULE_LOADING']
+    at_init = []
+    a_cuda(monkeypatch, init=lambda: at_init.append(os.environ['CUDA_MODULE_LOADING'])).close()
+    assert at_init == [loading]

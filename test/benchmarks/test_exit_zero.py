@@ -16,7 +16,7 @@ SURE = Evidence(inliers=0.95, standing=0.0, covered=0.9, change=0.05)
 
 
 def tried(at_zero=1.0, by_layers=1.0, matches=500, **changes):
-    return Tried(matches, (900, 1000), 1024, SURE._replace(**changes), at_zero, by_layers)
+    return Tried(matches, 900, 1024, SURE._replace(**changes), at_zero, by_layers)
 
 
 def test_limits_accept_by_numbers_and_by_what_matches_show():
@@ -25,7 +25,7 @@ def test_limits_accept_by_numbers_and_by_what_matches_show():
     assert tried(matches=300).accepted(Limits(of_keypoints=0.3))
     assert not tried(inliers=0.8).accepted(Limits())
     assert tried(inliers=0.8).accepted(Limits(inliers=0.8))
-    assert not Tried(4, (900, 1000), 1024, None, 1.0, 1.0).accepted(Limits(matches=0, of_keypoints=0))
+    assert not Tried(4, 900, 1024, None, 1.0, 1.0).accepted(Limits(matches=0, of_keypoints=0))
 
 
 def test_poses_by_the_decision_are_of_exit_0_where_it_accepts():

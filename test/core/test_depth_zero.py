@@ -84,12 +84,12 @@ def test_easy_pairs_are_each_tried_and_hard_ones_after_pauses():
 
 def test_numbers_of_matches_go_by_rows_and_keypoints():
     enough = DepthZero().enough
-    assert enough(200, (300, 444), 1024)
-    assert not enough(199, (300, 444), 1024)
-    assert not enough(200, (1024, 445), 1024), '45 % of those that there are'
-    assert enough(40, (80, 80), 200)
-    assert not enough(39, (80, 80), 200)
-    assert not enough(0, (0, 0), 1024)
+    assert enough(200, 444, 1024)
+    assert not enough(199, 444, 1024)
+    assert not enough(200, 445, 1024), '45 % of those that there are'
+    assert enough(40, 80, 200)
+    assert not enough(39, 80, 200)
+    assert not enough(0, 0, 1024)
 
 
 def test_a_pair_is_sure_by_inliers_place_and_motion(points):
