@@ -50,7 +50,7 @@ class Choice(NamedTuple):
 
     def has_pose(self) -> bool:
         with self.naming():
-            return self.camera.in_left() is not None or self.camera.in_body() is not None
+            return any(pose is not None for pose in (self.camera.in_left(), self.camera.in_body(), self.camera.in_rig(False)))
 
     @contextmanager
     def naming(self) -> Iterator[None]:

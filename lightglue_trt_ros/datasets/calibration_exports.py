@@ -452,12 +452,23 @@ def _spires(values: Values) -> Cameras:
 
 
 def _mc_calib(values: Values) -> Cameras:
-    """MC-Calib's calibrated_cameras_data.yml: camera_0 ..., whose distortion_type is 0 for OpenCV's lens and 1 for a fisheye's."""
+    """MC-Calib's calibrated_cameras_data.yml: camera_0 ..., whose distortion_type is 0 for OpenCV's lens and 1 for a fisheye's.
+
+    Its poses are rig from camera, in the unit of the board's squares.
+    """
     return {name: {
+        **({'T_rig_cam': camera['camera_pose_matrix']} if 'camera_pose_matrix' in camera else {}),
         'resolution': [camera['img_width'], camera['img_height']], 'camera_matrix': camera['camera_matrix'],
         'distortion_model': {0: 'radtan', 1: 'equidistant'}.get(camera['distortion_type'], f'type {camera["distortion_type"]}'),
         'distortion_coeffs': camera['distortion_vector']}
         for name, camera in values.items() if isinstance(camera, dict) and 'distortion_vector' in camera}
+
+
+def _multical(values: Values) -> Cameras:
+    """multical's calibration.json. Its poses are camera from rig; cam2_to_cam1 is that of cam2 where the rig is cam1."""
+    poses = {name.partition('_to_')[0]: np.linalg.inv([*np.column_stack([pose['R'], pose['T']]), [0, 0, 0, 1]]).tolist()
+             for name, pose in values['camera_poses'].items()}
+    return {name: {**camera, **({'T_rig_cam': poses[name]} if name in poses else {})} for name, camera in values['cameras'].items()}
 
 
 def _nuscenes(cameras: list[dict[str, Any]]) -> Cameras:
@@ -499,6 +510,7 @@ _TOOLS: tuple[tuple[Callable[[Values], Any], Callable[[Values], Any]], ...] = (
     ({'sfm_data_version', 'intrinsics'}.issubset, lambda values: enumerate(map(_openmvg, values['intrinsics']))),
     ({'views', 'intrinsics', 'version'}.issubset, lambda values: enumerate(map(_alicevision, values['intrinsics']))),
     ({'nb_camera', 'camera_0'}.issubset, _mc_calib),
+    ({'cameras', 'camera_poses'}.issubset, _multical),
     ({'names', 'intrinsics', 'extrinsics'}.issubset, _dgp),
     (lambda values: {'cameras', 'camera_model'}.issubset(values.get('sensor') or {}), lambda values: _spires(values['sensor'])),
     ({'camera_data_'}.issubset, lambda values: {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +205,38 @@ def test_extrinsics_of_opencv_stand_next_to_the_intrinsics(write) -> None:
 def test_pose_of_an_opencv_pair_has_many_names(write, names: tuple[str, str], rotation: np.ndarray) -> None:
     path = write(INTRINSICS + matrix(names[0], rotation) + matrix(names[1], T[:, None]), 'stereo.yml')
     check_rig(load_pair(path, size=lambda: SIZE))
+
+
+def mc_calib(*sides: str) -> str:
+    """Poses in the first camera, as tools of its own draw them (python_utils/display_calib_cameras.py)."""
+    own = {'left': np.eye(4), 'right': np.linalg.inv(RIGHT_FROM_LEFT)}
+    text = f'%YAML:1.0\n---\nnb_camera: {len(sides)}\n'
+    for number, side in enumerate(sides):
+        matrices = {'camera_matrix': K[side], 'distortion_vector': [D[side]], 'camera_pose_matrix': own[side]}
+        lines = ''.join(matrix(*each) for each in matrices.items()) + 'distortion_type: 0\nimg_width: 640\nimg_height: 480\n'
+        text += f'camera_{number}:\n' + ''.join(f'   {line}\n' for line in lines.splitlines())
+    return text
+
+
+def multical(master: bool, *sides: str) -> dict[str, Any]:
+    """Poses take points of the rig, or of cam0, into the camera (multical/io/export_calib.py)."""
+    own = {'left': np.eye(4) if master else np.linalg.inv(BODY_FROM_LEFT)}
+    own['right'] = RIGHT_FROM_LEFT @ own['left']
+    return {'cameras': {f'cam{number}': {'model': 'standard', 'image_size': [*SIZE], 'K': K[side].tolist(), 'dist': [D[side]]}
+                        for number, side in enumerate(sides)},
+            'camera_poses': {f'cam{number}' + '_to_cam0' * (master and number > 0): {
+                'R': own[side][:3, :3].tolist(), 'T': own[side][:3, 3].tolist()} for number, side in enumerate(sides)},
+            'image_sets': {'rgb': [{'cam0': 'a.png', 'cam1': 'b.png'}]}}
+
+
+@pytest.mark.parametrize('form', [mc_calib, partial(multical, True), partial(multical, False)], ids=['MC-Calib', 'master', 'rig'])
+def test_poses_in_a_rig_make_a_pair_of_two_and_not_of_three(write, form: Callable[..., object]) -> None:
+    check_rig(load_pair(write(form('left', 'right'))))
+    three = write(form('left', 'left', 'right'))
+    with pytest.raises(BagError, match='describes the cameras .*, and does not say which are left and right: name both'):
+        load_pair(three)
+    first, last = ('camera_0', 'camera_2') if form is mc_calib else ('cam0', 'cam2')
+    check_rig(load_pair(Path(f'{three}:{first},{last}')))
 
 
 @pytest.mark.parametrize('sides', [('left', 'right'), ('right', 'left')])
