@@ -19,7 +19,8 @@ from .bag_storage import deserialize
 from .folder_recordings import FolderRecording
 from .image_folders import euroc_ground_truth
 from .own_odometry import PATH, TF, Origin, OwnOdometry
-from .pose_files import KINDS, OF_TOOLS, axes_by_name, kind_of, read_kitti, read_quaternions
+from .pose_files import KINDS, axes_by_name, kind_of, read_arkitscenes, read_kitti, read_quaternions
+from .pose_json import read_nuscenes, read_spectacular
 from .poses import Poses, Trajectory, are_on_grid, interpolated
 from .reconstructions import read_reconstruction
 from .sequence import POSE_STAMPED, POSE_TOPIC, Recording, Topic
@@ -33,6 +34,7 @@ _POSITIONS = ('geometry_msgs/msg/PointStamped', 'sensor_msgs/msg/NavSatFix')  # 
 _NOT_READ = (PATH, 'geometry_msgs/msg/PoseArray', *_POSITIONS)
 _AIMS = re.compile('goal|initial_?pose|setpoint|waypoint|desired', re.IGNORECASE)  # topics of where a robot is to be
 _FUSE = 'has positions without rotations, and pose errors need both: give the Odometry of a fusion with an IMU (robot_localization)'
+_OF_TOOLS = {'.traj': read_arkitscenes, '.jsonl': read_spectacular, '.json': read_nuscenes}  # by endings; None of another file
 GAP_PERIODS, GAP_LIMITS = 3, 10  # usual times between poses, and times `max_difference_s`: what is longer than both is a gap
 SECOND, LEAST_EPOCH_NS = 10**9, 10**18  # a time since 1970 is larger: September 2001
 _SAME = 1e-2  # metres, and of the rotation matrix's entries: between mountings that several transforms give
@@ -120,7 +122,7 @@ def _from_file(recording: Recording, path: Path, kind: str | None, camera_in_bod
                on_note: Callable[[str], None]) -> Trajectory:
     if kind is None and (named := read_reconstruction(path, recording)) is not None:
         return named.of_camera(camera_in_body, _AS_IT_IS if camera_in_body is None else _MOVED)
-    if kind is None and path.suffix in OF_TOOLS and (read := OF_TOOLS[path.suffix](path)) is not None:
+    if kind is None and path.suffix in _OF_TOOLS and (read := _OF_TOOLS[path.suffix](path)) is not None:
         return read.of_camera(camera_in_body, _AS_IT_IS if camera_in_body is None else _MOVED)
     kind = kind_of(path) if kind is None else kind
     if kind not in KINDS:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,6 @@ from numpy.typing import NDArray
 
 from ..core.types import Float64
 from ..utils.errors import BagError, naming
-from ..utils.files import text_of
 from .poses import Trajectory, is_rotation, poses_from
 from .stamps import HEADING, LEAST_DIGITS, MS, NS, SPLITS, US, is_number, parse_nanoseconds, parse_stamp, read_lines, rows_of
 
@@ -48,6 +46,7 @@ _ANGLES = re.compile(r'(^|\W)(heading|yaw|omega)\W+(pitch|phi)\W+(roll|kappa)(\W
 _FORMS = (f'poses are {_TUM_VALUES} a line (TUM: t tx ty tz qx qy qz qw; with commas EuRoC: t,x,y,z,qw,qx,qy,qz), without times, '
           f'one for each image, {_TUM_VALUES - 1}, or matrices of {_KITTI_VALUES} or {_MATRIX_VALUES}, also after a time; else '
           f'{_NAMES_ADVICE}')
+_OF_JSON = '; JSON is read of the tools in docs/evaluation.md'
 
 
 def kind_of(path: Path) -> str:
@@ -59,12 +58,14 @@ def kind_of(path: Path) -> str:
     if angles := _angles_in(headings, count):
         raise BagError(f'{path} has rotations as angles, {angles}, whose order and axes differ between tools: '
                        'export quaternions or matrices, RealityCapture and Metashape as COLMAP or XML')
+    forms = _FORMS + _OF_JSON * [*headings, line][0].startswith(('{', '['))
     if not lines:
-        raise BagError(f'{path} holds no pose: {_FORMS}')
+        raise BagError(f'{path} holds no pose: {forms}')
     with naming(path):
         named = _named_columns(headings, count)
     if named is None and not any(map(is_number, words[:2])):
-        raise BagError(f'{path}, line {number} begins with {line[:60]!r}: {_FORMS}')
+        echo = 'ros2 topic echo --csv writes lines that are read; ' * line.startswith('header:')
+        raise BagError(f'{path}, line {number} begins with {line[:60]!r}: {echo}{forms}')
     if named is None and _is_pose(words):
         return 'kitti'
     if separator or named is not None or count == _TUM_VALUES:
@@ -125,7 +126,7 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
     with naming(path):
         poses = poses_from(table[known, :3], table[known, 3:])
         poses = np.asarray(np.linalg.inv(poses), np.float64) if columns.from_world else poses
-    return _trajectory(path, name + doubt, [stamps[number] for number in np.flatnonzero(known)], poses)
+    return trajectory_of(path, name + doubt, [stamps[number] for number in np.flatnonzero(known)], poses)
 
 
 def _known(path: Path, table: Float64) -> tuple[NDArray[np.bool_], str]:
@@ -262,10 +263,10 @@ def read_kitti(path: Path, stamps_ns: Sequence[int], numbered: Mapping[int, int]
         poses, stamps_ns = poses[known], [numbered[numbers[row]] for row in known]
     short = bool(lines) and len(lines[0][1].split(_separator(lines[0][1]))) == _TUM_VALUES - 1
     name = 'a line per image: tx ty tz qx qy qz qw' if short else 'KITTI, matrices column by column' if columns else 'KITTI'
-    return _trajectory(path, f'{name}, by numbers of images' if numbers else name, stamps_ns, poses)
+    return trajectory_of(path, f'{name}, by numbers of images' if numbers else name, stamps_ns, poses)
 
 
-def _arkitscenes(path: Path) -> Trajectory | None:
+def read_arkitscenes(path: Path) -> Trajectory | None:
     """ARKitScenes' lowres_wide.traj, lines of a time in seconds, a rotation vector and a translation, camera from world.
 
     None for lines of more values, and of a position and a quaternion. Raises BagError that names the line.
@@ -286,34 +287,7 @@ def _arkitscenes(path: Path) -> Trajectory | None:
     for pose, (_, values) in zip(poses, rows, strict=True):
         pose[:3, :3], pose[:3, 3] = cv2.Rodrigues(np.array(values[:3]))[0], values[3:]
     inverse = np.asarray(np.linalg.inv(poses), np.float64)
-    return _trajectory(path, 'ARKitScenes, camera from world', [stamp for stamp, _ in rows], inverse)
-
-
-def _spectacular(path: Path) -> Trajectory:
-    """Spectacular AI's data.jsonl: groundTruth has poses, world from device. Raises BagError that names the line."""
-    def row(line: str) -> tuple[int, list[float]] | None:
-        try:
-            entry = json.loads(line) if 'groundTruth' in line else {}
-            pose = entry.get('groundTruth', {})
-            if 'orientation' not in pose:  # a sensor's line, or a position alone
-                return None
-            return parse_stamp(str(entry['time'])), [float(pose[part][axis]) for part, axes in (
-                ('position', 'xyz'), ('orientation', 'xyzw')) for axis in axes]
-        except KeyError as error:
-            raise ValueError(f'it has no {error.args[0]}, and groundTruth needs time, position and orientation') from None
-        except (AttributeError, TypeError) as error:
-            raise ValueError(f'its groundTruth is broken ({error})') from None
-
-    with naming(path):
-        text = text_of(path)
-    rows = [each for each in rows_of(path, enumerate(text.splitlines(), 1), row) if each is not None]
-    if not rows:
-        raise BagError(f'{path} has no groundTruth with position and orientation, as data.jsonl of Spectacular AI may have: name a '
-                       'file of poses')
-    table = np.array([values for _, values in rows])
-    with naming(path):
-        poses = poses_from(table[:, :3], table[:, 3:])
-    return _trajectory(path, 'Spectacular AI, of its device', [stamp for stamp, _ in rows], poses)
+    return trajectory_of(path, 'ARKitScenes, camera from world', [stamp for stamp, _ in rows], inverse)
 
 
 def _rigid(values: list[float], columns: bool) -> list[float]:
@@ -383,11 +357,8 @@ def _read(path: Path) -> tuple[list[str], list[tuple[int, str]]]:
     return headings, lines
 
 
-def _trajectory(path: Path, name: str, stamps_ns: Sequence[int], poses: Float64) -> Trajectory:
+def trajectory_of(path: Path, name: str, stamps_ns: Sequence[int], poses: Float64) -> Trajectory:
     if not len(poses):
         raise BagError(f'{path} holds no pose: one a line is needed')
     with naming(path):
         return Trajectory(np.asarray(stamps_ns, np.int64), poses, f'{path} ({name})')
-
-
-OF_TOOLS = {'.traj': _arkitscenes, '.jsonl': _spectacular}  # by the endings of their files; None of another file

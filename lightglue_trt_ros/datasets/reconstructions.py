@@ -1,6 +1,7 @@
 """Poses by the names of images, as reconstructions have them: COLMAP's images.txt and images.bin, transforms.json of nerfstudio and
 others, Record3D's metadata.json, cameras.json of 3D Gaussian Splatting, OpenMVG's sfm_data.json, AliceVision's .sfm, OpenSfM's
-reconstruction.json, Metashape's XML, LLFF's poses_bounds.npy, and folders of a matrix or a Polycam JSON per image."""
+reconstruction.json, Metashape's XML, LLFF's poses_bounds.npy, and folders of a matrix or a Polycam JSON per image. By the numbers
+of images: PandaSet's poses.json, BOP's scene_camera.json and Virtual KITTI's extrinsic.txt."""
 
 from __future__ import annotations
 
@@ -26,6 +27,7 @@ from .stamps import stamps_of_names
 
 _WORD = re.compile(r'[._-]?(pose|color|colour|rgb)$', re.IGNORECASE)  # after a number, as in frame-000001.color of 7-Scenes
 _METASHAPE = re.compile(r'<camera [^>]*label="([^"]+)"[^>]*>\s*<transform>([^<]+)</transform>')
+_VIRTUAL_KITTI = re.compile(r'frame (cameraID )?r1,1 ')  # how its files begin
 _OPTICAL = np.diag([1.0, -1, -1, 1])  # OpenGL's camera (x right, y up, z backwards) from the optical frame
 
 
@@ -34,11 +36,12 @@ def read_reconstruction(path: Path, recording: Recording) -> Trajectory | None:
 
     The images are those of the folder that was recorded, by their names without folders and endings; of several cameras the folder
     of the images counts. Else their names must be stamps. COLMAP's poses are camera from world
-    (https://colmap.github.io/format.html), as OpenSfM's; OpenMVG's rotations are, and its positions are the centres of cameras. The
-    others are world from camera: 3D Gaussian Splatting, AliceVision, Metashape and ScanNet++ have them as they are here, the rest
-    with the axes of OpenGL, LLFF with axes down, right and backwards. Record3D's are in the order of the frames, which it names by
-    their numbers, LLFF's in that of the names as text. A folder has a matrix world from camera in a .txt per image, as of ScanNet
-    and 7-Scenes, or Polycam's t_00 to t_23 in a .json. Lengths have the unit of the reconstruction. Raises BagError.
+    (https://colmap.github.io/format.html), as OpenSfM's, BOP's and Virtual KITTI's; OpenMVG's rotations are, and its positions are
+    the centres of cameras. The others are world from camera: 3D Gaussian Splatting, AliceVision, Metashape and ScanNet++ have them
+    as they are here, the rest with the axes of OpenGL, LLFF with axes down, right and backwards. Record3D's are in the order of the
+    frames, which it names by their numbers, LLFF's in that of the names as text. A folder has a matrix world from camera in a .txt
+    per image, as of ScanNet and 7-Scenes, or Polycam's t_00 to t_23 in a .json. Lengths have the unit of the reconstruction. Raises
+    BagError.
     """
     tool, poses = ('LLFF', _of_llff(path, recording)) if path.suffix == '.npy' else _by_name(path)
     if not poses:
@@ -70,8 +73,9 @@ def _of_one_camera(path: Path, names: list[Path], recording: Recording) -> list[
 
 
 def _key(file: Path) -> str:
-    """By which a pose finds its image."""
-    return _WORD.sub('', file.stem)
+    """By which a pose finds its image: its name without zeros before a number."""
+    name = _WORD.sub('', file.stem)
+    return name.lstrip('0') or '0' if name.isdigit() else name
 
 
 def _by_name(path: Path) -> tuple[str, dict[str, Float64]]:
@@ -88,11 +92,15 @@ def _by_name(path: Path) -> tuple[str, dict[str, Float64]]:
             values = json.loads(text)
             if 'shots' in values[0]:
                 return 'OpenSfM', _of_tool('OpenSfM', _of_opensfm, values, path)
+            if 'heading' in values[0]:
+                return 'PandaSet', _of_tool('PandaSet', _of_pandaset, values, path)
             with suppress(KeyError, TypeError):
                 return '3D Gaussian Splatting', _of_splatting(values, path)
         elif '<camera ' in text:
             return 'Metashape', _checked({label: np.reshape([float(word) for word in numbers.split()], (4, 4))
                                           for label, numbers in _METASHAPE.findall(text)}, path)
+        elif _VIRTUAL_KITTI.match(text):
+            return 'Virtual KITTI', _of_tool('Virtual KITTI', _of_virtual_kitti, text, path)
         elif not text.lstrip().startswith('{'):
             return 'COLMAP', colmap.poses_of(text, path, SUFFIXES)
         with suppress(AttributeError, KeyError, TypeError):
@@ -118,6 +126,8 @@ def _of_json(values: Any, path: Path) -> tuple[str, dict[str, Float64]]:
         return 'AliceVision', _of_tool('AliceVision', _of_alicevision, values, path)
     if all(isinstance(frame, dict) and 'aligned_pose' in frame for frame in values.values()):
         return 'ScanNet++', _checked({name: np.asarray(frame['aligned_pose'], np.float64) for name, frame in values.items()}, path)
+    if all(isinstance(frame, dict) and 'cam_R_w2c' in frame for frame in values.values()):
+        return 'BOP', _of_tool('BOP', _of_bop, values, path)
     if 'poses' in values and (table := np.array(values['poses'], np.float64)).shape[1:] == (7,):
         with naming(path):
             numbered = enumerate(poses_from(table[:, 4:], table[:, :4]) @ _OPTICAL)
@@ -154,6 +164,31 @@ def _of_opensfm(values: list[dict[str, Any]], path: Path) -> dict[str, Float64]:
     return {name: np.asarray(np.linalg.inv(_whole(np.column_stack([
         cv2.Rodrigues(np.array(shot['rotation'], np.float64))[0], shot['translation']]))), np.float64)
         for name, shot in parts[0].items()}
+
+
+def _of_pandaset(values: list[dict[str, Any]], path: Path) -> dict[str, Float64]:
+    """World from camera; images are 00.jpg, 01.jpg ... Raises BagError."""
+    table = np.array([[pose[part][axis] for part, axes in (('position', 'xyz'), ('heading', 'xyzw')) for axis in axes]
+                      for pose in values], np.float64)
+    with naming(path):
+        return {f'{number:02d}.jpg': pose for number, pose in enumerate(poses_from(table[:, :3], table[:, 3:]))}
+
+
+def _of_bop(values: dict[str, Any], path: Path) -> dict[str, Float64]:
+    """Camera from world, in millimetres; images are 000000.png, 000001.png ... Raises BagError."""
+    return _checked({f'{int(number):06d}.png': np.asarray(np.linalg.inv(_whole(np.column_stack([
+        np.reshape(frame['cam_R_w2c'], (3, 3)), np.array(frame['cam_t_w2c']) / 1000]))), np.float64)
+        for number, frame in values.items()}, path)
+
+
+def _of_virtual_kitti(text: str, path: Path) -> dict[str, Float64]:
+    """Camera from world: the number of the image, in version 2 that of the camera, and a 4x4 matrix. Raises BagError."""
+    poses = {}
+    for words in filter(None, map(str.split, text.splitlines()[1:])):
+        number, *camera = map(int, words[:-16])
+        name = f'Camera_{camera[0]}/rgb_{number:05d}.jpg' if camera else f'{number:05d}.png'
+        poses[name] = np.asarray(np.linalg.inv(_whole(np.array(words[-16:-4], np.float64))), np.float64)
+    return _checked(poses, path)
 
 
 def _of_llff(path: Path, recording: Recording) -> dict[str, Float64]:
@@ -211,12 +246,15 @@ def _checked(poses: dict[str, Float64], path: Path) -> dict[str, Float64]:
 
 def _of_folder(path: Path) -> dict[str, Float64]:
     """Of the files that hold a 3x4 or 4x4 matrix; those of a tracker that saw nothing are left out. Raises BagError."""
-    poses = {}
+    tables = {}
     for file in path.glob('*.txt'):
         with suppress(OSError, ValueError):
             values = np.array(text_of(file).replace(',', ' ').split(), np.float64)
             if len(values) in (12, 16) and np.isfinite(values).all():
-                poses[file.name] = _whole(values[:12])
+                tables[file.name] = values.reshape(-1, 4)
+    if any(len(rows) == 4 and rows[3, :3].any() for rows in tables.values()):  # column by column, as of SYNTHIA
+        tables = {name: rows.T for name, rows in tables.items()}
+    poses = {name: _whole(rows[:3]) for name, rows in tables.items()}
     if not poses:
         raise BagError(f'{path} is a folder without poses: name a file, or a folder of .txt with a 4x4 matrix (world from camera) '
                        'for each image, named as the images are')

@@ -233,7 +233,7 @@ def multical(master: bool, *sides: str) -> dict[str, Any]:
 def test_poses_in_a_rig_make_a_pair_of_two_and_not_of_three(write, form: Callable[..., object]) -> None:
     check_rig(load_pair(write(form('left', 'right'))))
     three = write(form('left', 'left', 'right'))
-    with pytest.raises(BagError, match='describes the cameras .*, and does not say which are left and right: name both'):
+    with pytest.raises(BagError, match=r'describes the cameras .*, and does not say which are left and right: name both'):
         load_pair(three)
     first, last = ('camera_0', 'camera_2') if form is mc_calib else ('cam0', 'cam2')
     check_rig(load_pair(Path(f'{three}:{first},{last}')))

@@ -640,6 +640,22 @@ def test_lines_of_spectacular_ai_with_poses_are_its_ground_truth(tmp_path: Path)
     np.testing.assert_allclose(truth.poses, camera_poses(), atol=1e-9)
 
 
+@pytest.mark.parametrize('names', [('timestamp', 'translation', 'rotation'), ('utime', 'pos', 'orientation')])
+def test_poses_of_nuscenes_are_of_the_car_in_microseconds(tmp_path: Path, names: tuple[str, str, str]) -> None:
+    path, recording = tmp_path / 'ego_pose.json', Bag(tmp_path / 'bag').open()
+    q = quaternions_from_rotations(camera_poses()[:, :3, :3])
+    rows = [dict(zip(names, (frame.stamp_ns // 1000, each[:3, 3].tolist(), [q[k, 3], *q[k, :3]]), strict=True))
+            for k, (frame, each) in enumerate(zip(recording.frames(), camera_poses(), strict=True))]
+    path.write_text(json.dumps([{'token': 'of a lidar', **rows[0]}, *rows[::-1]]))
+    truth = load_ground_truth(recording, file=path, camera_in_body=OPTICAL)
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == [frame.stamp_ns for frame in recording.frames()]
+    np.testing.assert_allclose(truth.poses, camera_poses() @ OPTICAL, atol=1e-9)
+    path.write_text(json.dumps([*rows, {names[0]: 5}]))
+    with pytest.raises(BagError, match=rf"each entry of nuScenes has {', '.join(names)}, and one is broken .'{names[1]}'"):
+        load_ground_truth(recording, file=path)
+
+
 @pytest.mark.parametrize('heading', ['#name,x,y,alt,heading,pitch,roll', '# Label, X, Y, Z, Omega, Phi, Kappa'])
 def test_rotations_as_angles_are_refused_with_what_to_export(tmp_path: Path, heading: str) -> None:
     path = tmp_path / 'poses.csv'
@@ -811,6 +827,7 @@ def test_lines_of_a_tracker_that_saw_nothing_are_left_out(tmp_path: Path, lost: 
     ('timestamp_ms,x,y,z,qx,qy,qz,qw\nnow,0,0,0,0,0,0,1\n', None, 'line 2: .now. is not a number of milliseconds'),
     ('1403636579763555584,1,0,0,8,0,1,0,9,0,0,2,7\n', None, r'quaternion .0.0, 1.0, 0.0, 8.0. has length 8.06, not 1 .t,x'),
     ('{"frames": [{"file_path": "a.png"}]}\n', None, 'holds no pose: poses are 8 a line'),
+    ('header:\n  frame_id: map\n---\n', None, "with 'header:': ros2 topic echo --csv writes lines that are read; poses are 8"),
     ('Trajectories\n100\n', None, "begins with 'Trajectories'"),
     ('Frame,Time (s),X,Y,Z,W,X,Y,Z\n0,0,0,0,0,1,1,2,3\n', None, 'columns are Frame,Time .s.,X,Y,Z,W,X,Y,Z: .* are needed, rename'),
     ('7 1 0 0 8 0 1 0 9 0 0 1 7\n', None, '7 before the matrix is the number of a frame and no time'),

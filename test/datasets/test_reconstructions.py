@@ -167,8 +167,28 @@ SCANNETPP = json.dumps({str(number): {'pose': np.eye(4).tolist(), 'aligned_pose'
                         for number, pose in enumerate(POSES)})
 
 
+def pandaset() -> str:
+    return json.dumps([{'position': dict(zip('xyz', pose[:3, 3], strict=True)), 'heading': dict(zip('xyzw', q, strict=True))}
+                       for pose, q in zip(POSES, quaternions_from_rotations(POSES[:, :3, :3]).tolist(), strict=True)])
+
+
+def bop() -> str:
+    return json.dumps({str(number): {'cam_R_w2c': pose[:3, :3].ravel().tolist(), 'cam_t_w2c': (1000 * pose[:3, 3]).tolist()}
+                       for number, pose in enumerate(np.linalg.inv(POSES))})
+
+
+def virtual_kitti(cameras: int) -> str:
+    """Of its second version, with several cameras, or of the first."""
+    lines = [f'frame {"cameraID " * (cameras > 1)}r1,1 r1,2 r1,3 t1 r2,1 r2,2 r2,3 t2 r3,1 r3,2 r3,3 t3 0 0 0 1']
+    for number, pose in enumerate(np.linalg.inv(POSES)):
+        for camera in range(cameras):
+            shifted = pose - camera * np.eye(4)[[0]].T @ [[0, 0, 0, 0.53]]
+            lines.append(' '.join(map(str, [number, *[camera] * (cameras > 1), *shifted.ravel()])))
+    return '\n'.join(lines) + '\n'
+
+
 @pytest.mark.parametrize(('tool', 'text'), [
-    ('ScanNet++', SCANNETPP), ('OpenMVG', openmvg()),
+    ('PandaSet', pandaset()), ('BOP', bop()), ('Virtual KITTI', virtual_kitti(1)), ('ScanNet++', SCANNETPP), ('OpenMVG', openmvg()),
     ('AliceVision', alicevision()), ('OpenSfM', opensfm()), ('Metashape', metashape())])
 def test_poses_of_other_tools_are_world_from_camera(tmp_path: Path, tool: str, text: str) -> None:
     file = tmp_path / 'poses'
@@ -217,6 +237,37 @@ def test_of_a_rig_the_poses_of_the_folder_of_the_images_count(tmp_path: Path, wr
         load_ground_truth(open_recording(recorded(tmp_path / 'in')), file=file)
 
 
+@pytest.mark.parametrize('camera', [0, 1])
+def test_camera_of_virtual_kitti_is_that_of_the_folder(tmp_path: Path, camera: int) -> None:
+    file, folder = tmp_path / 'extrinsic.txt', recorded(tmp_path / f'Camera_{camera}')
+    file.write_text(virtual_kitti(2))
+    for image in sorted((folder / 'images').iterdir()):
+        image.rename(image.with_name(f'rgb_{int(image.stem):05d}.jpg'))
+    truth = load_ground_truth(open_recording(folder), file=file)
+    assert truth is not None
+    np.testing.assert_allclose(truth.poses, POSES + camera * np.concatenate([np.zeros((COUNT, 4, 3)), 0.53 * POSES[:, :, :1]], 2))
+
+
+def test_broken_file_by_numbers_of_images_is_refused_with_the_tool(tmp_path: Path) -> None:
+    file = tmp_path / 'poses'
+    for tool, text in (('PandaSet', pandaset().replace('"w"', '"W"')), ('BOP', bop().replace('"3"', '"c"')),
+                       ('Virtual KITTI', virtual_kitti(1)[:-9])):
+        file.write_text(text)
+        with pytest.raises(BagError, match=f'poses: it is of {tool}, and'):
+            load_ground_truth(open_recording(recorded(tmp_path / tool)), file=file)
+
+
+def test_folder_of_matrices_column_by_column_is_read_as_such(tmp_path: Path) -> None:
+    folder, truths = recorded(tmp_path / 'in'), tmp_path / 'pose'
+    truths.mkdir()
+    own = POSES - POSES[0] * ([0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 1], [0, 0, 0, 0])  # the first of which has no position
+    for number, pose in enumerate(own):
+        (truths / f'{number:06d}.txt').write_text(' '.join(map(str, pose.T.ravel())) + '\n')
+    truth = load_ground_truth(open_recording(folder), file=truths)
+    assert truth is not None
+    np.testing.assert_allclose(truth.poses, own, atol=1e-12)
+
+
 def test_names_that_no_image_has_are_refused_with_one(tmp_path: Path) -> None:
     file = colmap(tmp_path / 'images.txt', ['front_1.png'])
     with pytest.raises(BagError, match=r'has the poses of images, as front_1.png, and .* has no image of such a name'):
@@ -254,5 +305,5 @@ def test_folder_has_a_matrix_for_each_image(tmp_path: Path, image: str, pose: st
 @pytest.mark.parametrize('text', ['{', '{"frames": 1}', '{"frames": [{"file_path": "a.png"}]}'])
 def test_json_without_poses_is_refused_with_the_forms(tmp_path: Path, text: str) -> None:
     (tmp_path / 'a.json').write_text(text)
-    with pytest.raises(BagError, match='poses are 8 a line'):
+    with pytest.raises(BagError, match=r'poses are 8 a line.*; JSON is read of the tools in docs/evaluation\.md'):
         load_ground_truth(open_recording(recorded(tmp_path / 'in')), file=tmp_path / 'a.json')
