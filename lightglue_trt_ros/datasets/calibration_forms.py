@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -47,6 +47,7 @@ class DescribedCamera:
     baseline: Callable[[], float | None] = lambda: None  # metres, where one camera describes both of a rectified pair
     side: str = ''  # left or right, where the file says that it is of the stereo pair
     keys: tuple[str, ...] = ()  # what the file has instead, for messages
+    raw_pair: Mapping[str, DescribedCamera] = field(default_factory=dict)  # left and right, where this one is of rectified images
 
 
 def described(values: Mapping[str, Any], read: Callable[[str], Mapping[str, Any]]) -> dict[str, DescribedCamera]:
@@ -445,7 +446,8 @@ def _orbslam(values: Mapping[str, Any]) -> dict[str, DescribedCamera]:
         return fields.number('Stereo.b') if 'Stereo.b' in fields else None
 
     first = 'Camera1' if 'Camera1.fx' in fields else 'Camera'
-    left = DescribedCamera(partial(_orbslam_camera, values, f'{first}.'), left_in_body, baseline=baseline)
+    raw = {} if is_zero(values.get('LEFT.D')) or 'RIGHT.K' not in values else _listed(_orbslam_raw(values))
+    left = DescribedCamera(partial(_orbslam_camera, values, f'{first}.'), left_in_body, baseline=baseline, raw_pair=raw)
     if 'Camera2.fx' not in fields:
         return {'': left}
     return {first: left, 'Camera2': DescribedCamera(partial(_orbslam_camera, values, 'Camera2.'), right_in_body, right_in_left)}
@@ -464,15 +466,14 @@ def _orbslam_camera(values: Mapping[str, Any], prefix: str, rectified: bool) -> 
         common.check_all_read()
     if not rectified:
         if not is_zero(values.get('LEFT.D')):
-            return _orbslam_raw(values, size)
+            return replace(_plain(_orbslam_raw(values)['left'], rectified=False), source='its LEFT.K and LEFT.D, of raw images')
         others = {key: value for key, value in values.items() if not re.match(r'(Camera\d*|LEFT|RIGHT)\.', str(key))}
         Fields(others).check_all_read()
     return _camera(size, k, model, d)
 
 
-def _orbslam_raw(values: Mapping[str, Any], size: tuple[int, int]) -> Intrinsics:
-    """The left camera of a pair that ORB-SLAM2 rectifies: Camera.fx is of the rectified images."""
+def _orbslam_raw(values: Mapping[str, Any]) -> dict[int | str, dict[str, Any]]:
+    """The pair that ORB-SLAM2 rectifies, left and right: Camera.fx is of the rectified images."""
     if 'LEFT.K' not in values:
         raise ValueError('LEFT.D is of the raw images, and Camera.fx of the rectified ones: add LEFT.K')
-    camera = _plain({**dict(zip(SIZES[1], size, strict=True)), **sides_of(values)['left']}, rectified=False)
-    return replace(camera, source='its LEFT.K and LEFT.D, of raw images')
+    return sides_of({'image_width': values.get('Camera.width'), 'image_height': values.get('Camera.height'), **values})

@@ -30,6 +30,9 @@ def load_pair(path: Path, rectified: bool = False, size: Callable[[], tuple[int,
         steps = None
     else:
         cameras = {} if name and not second else choices(file, size)
+        raw = {} if rectified else {side: only._replace(name=side, camera=camera) for only in cameras.values()
+                                    for side, camera in only.camera.raw_pair.items()}
+        cameras = raw or cameras
         if len(cameras) < 2 and not second:
             return next((found for each in cameras.values() if (found := _rectified_pair(each, rectified))), None)
         if second and second not in cameras:

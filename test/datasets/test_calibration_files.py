@@ -581,6 +581,14 @@ def test_cameras_of_nuscenes_have_a_matrix_and_their_tokens(write) -> None:
     np.testing.assert_allclose(find_camera_in_body(path)[:3], [[0, 0, 1, 1.7], [-1, 0, 0, 0], [0, -1, 0, 1.5]], atol=1e-12)
 
 
+def test_model_of_robotcar_is_of_undistorted_images(write) -> None:
+    """models/stereo_narrow_left.txt: focal lengths and principal point, and the axes of the camera (its SDK's camera_model.py)."""
+    path = write('450.000000 451.000000 319.500000 239.500000\n0 0 1 0\n1 0 0 0\n0 1 0 0\n0 0 0 1\n')
+    camera = load_intrinsics(path, size=lambda: (640, 480))
+    assert (camera.k.tolist(), camera.lens.distorts) == (K, False)
+    assert camera.source.endswith('of undistorted images, by the SDK of RobotCar, which has no size: that of the images is taken')
+
+
 @pytest.mark.parametrize(('size', 'k'), [
     ((1280, 720), [640.0, 672.0, 639.5, 359.5]), ((2048, 1536), [1024.0, 1075.2, 1023.5, 767.5]),  # 120 rows are cut off above
     ((640, 576), [512.0, 614.4, 319.5, 331.5])])  # 180 rows and 192 columns of the depth camera
@@ -937,12 +945,16 @@ def test_left_and_right_of_airvo_are_a_rig(write, number: int, model: str) -> No
 
 
 def test_rectified_images_of_orbslam_have_its_focal_length(write) -> None:
-    path = write(f'{orbslam("Camera", d=[0.0] * 4)}{sides()}'.replace('fx: 450', 'fx: 435'))
+    path = write(f'{orbslam("Camera", d=[0.0] * 4)}{sides()}Camera.bf: 44.0\n'.replace('fx: 450', 'fx: 435'))
     camera = load_intrinsics(path, rectified=True)
     assert (camera.k[0, 0], camera.lens.distorts) == (435.0, False)
     raw = load_intrinsics(path)
     assert (raw.k.tolist(), raw.d.tolist()) == (K, [*RADTAN, 0.0])
     assert raw.source.endswith('its LEFT.K and LEFT.D, of raw images')
+    pairs = [load_pair(path, rectified) or pytest.fail('no pair') for rectified in (False, True)]
+    assert [[camera.k[0, 0] for camera in pair] for pair in pairs] == [[450.0, 450.0], [435.0, 435.0]]
+    assert [camera.d.tolist() for camera in pairs[0]] == [[*RADTAN, 0.0]] * 2
+    assert [pair[1].shift_m for pair in pairs] == pytest.approx([0.11, 44.0 / 435])
 
 
 def test_fisheye_of_one_coefficient_is_the_fov_model(write) -> None:
