@@ -254,8 +254,8 @@ def _of_numbers(text: str) -> dict[str, Any]:
 
     That is a 3x3, 3x4 or 4x4 matrix, as ScanNet and many scripts have it, also with a baseline after it (FoundationStereo), a line
     of focal lengths, principal point and coefficients, or the line of DSO and 4Seasons, lens fx fy cx cy and coefficients, with a
-    line width height after it. Several lines are KITTI's projections without their names. A line fx fy cx cy and a 4x4 matrix of axes
-    are Oxford RobotCar's models/*.txt, of images that its SDK has undistorted.
+    line width height after it. Several lines are KITTI's projections without their names. A line fx fy cx cy and
+    the 4x4 matrix of its axes are of Oxford RobotCar's models/*.txt, for images that its SDK has undistorted.
     """
     lines = [line.replace(',', ' ').split() for line in _values_in(text)]
     lens, lines = (lines[0][0], [lines[0][1:], *lines[1:]]) if len(lines) > 1 and lines[0][0].lower() in _DSO else ('', lines)

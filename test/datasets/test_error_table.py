@@ -599,6 +599,9 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
         r'x.jsonl, line 1: it has no time, and groundTruth needs time, position and orientation'),
     'Spectacular AI, broken': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(
         at / 'x.jsonl', '{"groundTruth": null}\n')), r'x.jsonl, line 1: its groundTruth is broken \(.*NoneType'),
+    'nuScenes, broken': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(
+        at / 'x.json', '[{"timestamp": 1, "translation": [1, 2, 3], "rotation": 1}]')),
+        r'x.json: each entry of nuScenes has timestamp, translation, rotation, and one is broken \(.*int'),
     'OpenMVG, no poses': (lambda at: truth(at, '{"sfm_data_version": "0.3"}'),
         r'poses.txt: it is of OpenMVG, and an entry has no extrinsics: export it anew'),
     'OpenSfM, a number for shots': (lambda at: truth(at, '[{"shots": 1}]'),
