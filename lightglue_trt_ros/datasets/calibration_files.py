@@ -55,7 +55,8 @@ def load_camera_in_body(path: Path) -> Float64:
     camera = chosen(path)
     pose = camera.in_body()
     if pose is None:
-        raise BagError(f'{camera.words} does not say where the camera is in the body: it needs {POSE_KEYS}')
+        raise BagError(f'{camera.words} does not say where the camera is in the body: it needs {POSE_KEYS}, or T_BS in a YAML file '
+                       'of its own, as 16 numbers row by row, body from camera')
     return pose
 
 

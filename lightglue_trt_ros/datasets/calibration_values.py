@@ -83,6 +83,9 @@ def _parsed(path: Path, text: str) -> Any:
 
 
 def _of_xml(path: Path, text: str) -> Any:
+    if '<robot' in text:
+        raise BagError(f'{path} is a URDF, which has no lens: for --camera-in-body write T_BS into a YAML file, 16 numbers row by '
+                       'row, body from the optical frame, as tf2_echo prints them')
     if '<opencv_storage' not in text:
         raise BagError(f'{path} is XML, and not that of OpenCV (<opencv_storage>): export it as such; {READ}')
     storage = cv2.FileStorage(str(path), cv2.FILE_STORAGE_READ)
