@@ -28,16 +28,18 @@ _LAST_ROW = [0, 0, 0, 1]  # of a 4x4 matrix
 _NAMES_ADVICE = 'keep one line above the values that names the columns, as timestamp x y z qx qy qz qw'
 _UNIT = rf'(_?(s|secs?|seconds|{NS}|{US}|{MS}))?'  # of a time
 _IN_BRACKETS = re.compile(rf'\s*[\[(]\s*(s|secs?|seconds|{NS}|{US}|{MS}|mm|cm)\s*[\])]', re.IGNORECASE)
-_POSITION = r'((.*\.)?(p|t|pos|position|tran|trans|translation)([_.].*)?[_.]?)?'  # names of columns, before x, y or z
-_ROTATION = r'(.*\.)?(q|quat|quaternion|r|rot|rotation|o|orientation)([_.].*)?[_.]?'
+_POSITION = r'((.*\.)?(pose_|transform_)*(p|t|pos|position|tran|trans|translation)([_.].*)?[_.]?)?'  # before x, y or z
+_ROTATION = r'(.*\.)?(pose_|transform_)*(q|quat|quaternion|r|rot|rotation|o|orientation)([_.].*)?[_.]?'
 _DEVICE = '(_(world|odometry)_device)?'  # after an axis, of Project Aria
-_COLUMNS = (rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}', *(f'{_POSITION}{axis}(_mm|_cm)?{_DEVICE}' for axis in 'xyz'),
+_COLUMNS = (rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}', *(f'{_POSITION}{axis}(_mm|_cm|_m)?{_DEVICE}' for axis in 'xyz'),
             *(f'{_ROTATION}{axis}{_DEVICE}' for axis in 'xyzw'))
 _DIGITS = {13: 10**6, 16: 10**3}  # of a time since 1970 in milliseconds and microseconds: as seconds it is beyond MAX_STAMP_NS
 _PER_METRE = {'_mm': 1000, '_cm': 100}  # by the end of a position's name
 _ROSTOPIC = 'field.'  # before the names of `rostopic echo -p`, whose times are nanoseconds
-_FRAMES = r'.*header[._]frame_id|(.*[._])?child_frame_id|(device|camera|cam|sensor)_(id|name)'
-_STAMPS = (r'((.*[._])?stamp[._])?secs?', r'((.*[._])?stamp[._])?n(ano)?secs?'), (r'(.*\.)?header[._]stamp',)  # of a message
+_FRAMES = r'.*header[._]frame_id|(.*[._])?child_frame_id|(device|camera|cam|sensor|object|body)_(id|name)|subject|segment'
+_SECONDS = re.compile(r'((?:(?:.*[._])?(?:t|time|(?:time)?stamp|tv)[._]?)?)(?:s|secs?|seconds)')  # of a time in two columns
+_UNITS = (NS, 1), (US, 10**3), (MS, 10**6)
+_OF_MESSAGE = r'(.*\.)?header[._]stamp'
 
 _TARTANAIR = re.compile(r'pose_(left|right|[lr]cam_(front|back|left|right|top|bottom))\.txt')  # names of its files
 _NED = np.array([[0.0, 0, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]])  # axes forward, right and down from the optical frame
@@ -156,19 +158,25 @@ def _separator(line: str) -> str | None:
 class _Columns(NamedTuple):
     """Where a line of a file has what."""
 
-    stamp: list[int]  # one column, or seconds and nanoseconds
+    stamp: list[int]  # one column, or seconds and a part of one
     pose: list[int]  # x, y, z, qx, qy, qz, qw
     unit_ns: int = 10**9  # of the one column of the stamp; 0: by its digits
     per_metre: int = 1  # units of the position
     frames: Sequence[int] = ()  # columns that name the frames of a pose
     from_world: bool = False  # whether its poses are camera from world
+    part_ns: int = 1  # of the second column of the stamp
 
     def stamp_of(self, words: Sequence[str]) -> int:
-        """In nanoseconds. Raises ValueError."""
+        """In nanoseconds. Of two columns each may have the whole time: seconds with a fraction, or more than a second of parts.
+
+        Raises ValueError.
+        """
         first, *rest = (words[column] for column in self.stamp)
         unit_ns = self.unit_ns or _DIGITS.get(len(first.partition('.')[0]), 10**9)
         try:
-            return (parse_nanoseconds(first) if unit_ns == 1 else parse_stamp(first, unit_ns)) + sum(map(parse_nanoseconds, rest))
+            whole = parse_nanoseconds(first) if unit_ns == 1 else parse_stamp(first, unit_ns)
+            parts = sum(parse_stamp(each, self.part_ns) for each in rest)
+            return whole if whole % 10**9 else parts if parts >= 10**9 else whole + parts
         except ValueError as error:
             advice = '' if self.unit_ns or rest or not is_number(first) else ': name its unit, as timestamp_ns or timestamp_us'
             raise ValueError(f'{error}{advice}') from None
@@ -194,18 +202,27 @@ def _named_columns(headings: Sequence[str], count: int) -> _Columns | None:
             names = _names_in(heading, split)
             if pose := _found(names, _COLUMNS[1:]):
                 break
-        stamps = [_found(names, forms) for forms in _STAMPS]
+        split_stamp, part_ns = _split_stamp(names)
+        stamps = split_stamp, _found(names, (_OF_MESSAGE,))
         own = [each for each in stamps if pose and each and names[pose[0]].startswith(names[each[0]].rpartition('header')[0])]
         if pose and (stamp := [*own, _found(names, _COLUMNS[:1])][0]):
-            forms = () if own else ((NS, 1), (US, 10**3), (MS, 10**6))
-            units = [unit for form, unit in forms if re.search(f'{form}$', names[stamp[0]])]
-            units += [1] * any(name.startswith(_ROSTOPIC) for name in names)
+            units = [] if own else [unit for form, unit in _UNITS if re.search(f'{form}$', names[stamp[0]])]
+            units += [1] * (len(stamp) < 2 and any(name.startswith(_ROSTOPIC) for name in names))
             frames = [at for at, name in enumerate(names) if re.fullmatch(_FRAMES, name)]
-            return _Columns(stamp, pose, [*units, 0][0], _PER_METRE.get(names[pose[0]][-3:], 1), frames, is_kapture)
+            return _Columns(stamp, pose, [*units, 0][0], _PER_METRE.get(names[pose[0]][-3:], 1), frames, is_kapture,
+                            part_ns)
         if (not pose and _found(names, _COLUMNS[4:])) or (len(names) == count > 1 and (pose or HEADING.match(heading))):
             raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, or timestamp_ms, _us or '
                              '_ns), a position (x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
     return None
+
+
+def _split_stamp(names: Sequence[str]) -> tuple[list[int], int]:
+    """The columns of seconds and of a part of one, as timestamp_sec and timestamp_nsec, and the part's unit in ns; or none."""
+    seconds = {match[1]: at for at, name in enumerate(names) if name != 's' and (match := _SECONDS.fullmatch(name))}
+    found = (([seconds[match[1]], at], unit_ns) for at, name in enumerate(names) for unit, unit_ns in _UNITS
+             if (match := re.fullmatch(f'(.*?){unit}', name)) and match[1] in seconds)
+    return next(found, ([], 1))
 
 
 def _names_in(heading: str, split: re.Pattern[str]) -> list[str]:

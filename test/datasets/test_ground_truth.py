@@ -471,9 +471,10 @@ def test_velocities_of_vins_are_no_line_of_4seasons(tmp_path: Path, last: str) -
     np.testing.assert_allclose(read_quaternions(path, kind_of(path)).poses[0, 0, :3], [0.28, -0.96, 0], atol=1e-12)
 
 
-def test_poses_of_several_cameras_in_one_file_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize('name', ['camera_id', 'subject', 'object_id'])
+def test_poses_of_several_cameras_in_one_file_are_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / 'poses.csv'
-    path.write_text('timestamp,camera_id,tx,ty,tz,qx,qy,qz,qw\n1.5,left,1,2,3,0,0,0,1\n1.5,right,9,2,3,0,0,0,1\n')
+    path.write_text(f'timestamp,{name},tx,ty,tz,qx,qy,qz,qw\n1.5,left,1,2,3,0,0,0,1\n1.5,right,9,2,3,0,0,0,1\n')
     with pytest.raises(BagError, match='line 3: poses of more frames than left: '):
         read_quaternions(path, kind_of(path))
 
@@ -775,6 +776,10 @@ def test_stamp_in_the_header_of_poses_comes_before_other_times(tmp_path: Path, n
 
 @pytest.mark.parametrize('heading', [
     '#sec,nsec,x,y,z,qx,qy,qz,qw', 'sec,nsec,x,y,z,qx,qy,qz,qw', '# counter, sec, nsec, x, y, z, qx, qy, qz, qw',
+    'timestamp_sec,timestamp_nsec,x,y,z,qx,qy,qz,qw', 't_s,t_ns,x_m,y_m,z_m,qx,qy,qz,qw', 'seconds,nanoseconds,x,y,z,qx,qy,qz,qw',
+    'header_stamp_sec,header_stamp_nanosec,' + ','.join(
+        f'pose_pose_{part}_{axis}' for part, axes in (('position', 'xyz'), ('orientation', 'xyzw')) for axis in axes),
+    'field.stamp.secs,field.stamp.nsecs,field.p.x,field.p.y,field.p.z,field.q.x,field.q.y,field.q.z,field.q.w',
     '% written by MATLAB\n% secs nsecs x y z qx qy qz qw', '// by a tracker\n// secs nsecs x y z qx qy qz qw'])
 def test_seconds_and_nanoseconds_in_two_columns_are_one_time(tmp_path: Path, heading: str) -> None:
     path, separator = tmp_path / 'poses.csv', ',' if ',' in heading else ' '
@@ -783,6 +788,17 @@ def test_seconds_and_nanoseconds_in_two_columns_are_one_time(tmp_path: Path, hea
     truth = read_quaternions(path, kind_of(path))
     assert truth.stamps_ns.tolist() == [1403636579763555584]
     np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
+
+
+@pytest.mark.parametrize(('names', 'times', 'stamp_ns'), [
+    ('tv_sec,tv_usec', '1403636579,763555', 1403636579763555000), ('time_s,time_ms', '12,500', 12500000000),
+    ('timestamp_s,timestamp_ns', '1403636579.75,1403636579763555584', 1403636579750000000),
+    ('timestamp_s,timestamp_ns', '1403636579,1403636579763555584', 1403636579763555584),
+    ('time_s,time_ns', '0.25,250000000', 250000000), ('timestamp_s,exposure_time_us', '1403636579,5000', 1403636579000000000)])
+def test_second_column_of_a_time_is_its_part_or_all_of_it(tmp_path: Path, names: str, times: str, stamp_ns: int) -> None:
+    path = tmp_path / 'poses.csv'
+    path.write_text(f'{names},x,y,z,qx,qy,qz,qw\n{times},1,2,3,0,0,0.6,0.8\n')
+    assert read_quaternions(path, kind_of(path)).stamps_ns.tolist() == [stamp_ns]
 
 
 @pytest.mark.parametrize('encoding', ['utf-8-sig', 'utf-16', 'latin-1'])
