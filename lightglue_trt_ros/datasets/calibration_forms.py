@@ -472,8 +472,9 @@ def _orbslam_camera(values: Mapping[str, Any], prefix: str, rectified: bool) -> 
     return _camera(size, k, model, d)
 
 
-def _orbslam_raw(values: Mapping[str, Any]) -> dict[int | str, dict[str, Any]]:
+def _orbslam_raw(values: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The pair that ORB-SLAM2 rectifies, left and right: Camera.fx is of the rectified images."""
     if 'LEFT.K' not in values:
         raise ValueError('LEFT.D is of the raw images, and Camera.fx of the rectified ones: add LEFT.K')
-    return sides_of({'image_width': values.get('Camera.width'), 'image_height': values.get('Camera.height'), **values})
+    size = {'image_width': values.get('Camera.width'), 'image_height': values.get('Camera.height')}
+    return {str(side): camera for side, camera in sides_of({**size, **values}).items()}

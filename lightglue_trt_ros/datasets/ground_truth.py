@@ -15,6 +15,7 @@ from ..core.timing import usual_period
 from ..core.types import Float64
 from ..utils.errors import BagError
 from .bag import BagRecording
+from .bag_parts import ENDINGS, is_bag
 from .bag_storage import deserialize
 from .folder_recordings import FolderRecording
 from .image_folders import euroc_ground_truth
@@ -120,6 +121,9 @@ def _range(stamps: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
 
 def _from_file(recording: Recording, path: Path, kind: str | None, camera_in_body: Float64 | None,
                on_note: Callable[[str], None]) -> Trajectory:
+    if path.name.endswith((*ENDINGS, '.bag')) or (path.is_dir() and is_bag(path)):
+        raise BagError(f'{path} is a bag: its poses are read where it has the images too (--truth-topic). Else play it, and write '
+                       'them into a file: ros2 topic echo --csv TOPIC > poses.csv')
     if kind is None and (named := read_reconstruction(path, recording)) is not None:
         return named.of_camera(camera_in_body, _AS_IT_IS if camera_in_body is None else _MOVED)
     if kind is None and path.suffix in _OF_TOOLS and (read := _OF_TOOLS[path.suffix](path)) is not None:

@@ -92,7 +92,7 @@ def _by_name(path: Path) -> tuple[str, dict[str, Float64]]:
             values = json.loads(text)
             if 'shots' in values[0]:
                 return 'OpenSfM', _of_tool('OpenSfM', _of_opensfm, values, path)
-            if 'heading' in values[0]:
+            if {'position', 'heading'} <= values[0].keys():
                 return 'PandaSet', _of_tool('PandaSet', _of_pandaset, values, path)
             with suppress(KeyError, TypeError):
                 return '3D Gaussian Splatting', _of_splatting(values, path)

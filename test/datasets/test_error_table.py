@@ -601,6 +601,8 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
         r'x.jsonl, line 1: it has no time, and groundTruth needs time, position and orientation'),
     'Spectacular AI, broken': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(
         at / 'x.jsonl', '{"groundTruth": null}\n')), r'x.jsonl, line 1: its groundTruth is broken \(.*NoneType'),
+    'a bag of poses': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(at / 'x.mcap', '')),
+        r'x.mcap is a bag: its poses are read where it has the images too \(--truth-topic\). Else play it'),
     'nuScenes, broken': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(
         at / 'x.json', '[{"timestamp": 1, "translation": [1, 2, 3], "rotation": 1}]')),
         r'x.json: each entry of nuScenes has timestamp, translation, rotation, and one is broken \(.*int'),

@@ -449,6 +449,13 @@ def test_nanoseconds_may_have_zeros_behind_a_point(tmp_path: Path, heading: str)
             read_quaternions(path, kind_of(path))
 
 
+def test_another_bag_with_poses_is_refused_with_the_way_to_read_them(tmp_path: Path) -> None:
+    recording = Bag(tmp_path / 'bag').poses('/pose', POSE, camera_poses()).open()
+    for path in (recording.path, next(recording.path.glob('*.db3'))):
+        with pytest.raises(BagError, match=r'is a bag: its poses are read where it has the images too .*echo --csv TOPIC'):
+            load_ground_truth(recording, file=path)
+
+
 def test_positions_of_a_prism_are_refused_as_such(tmp_path: Path) -> None:
     path = tmp_path / 'hall.txt'
     path.write_text('1628410457.03 -10.3 -7.1 -4.9 0 0 0 0\n1628410457.18 -10.3 -7.1 -4.9 0 0 0 0\n')
