@@ -471,6 +471,15 @@ def _multical(values: Values) -> Cameras:
     return {name: {**camera, **({'T_rig_cam': poses[name]} if name in poses else {})} for name, camera in values['cameras'].items()}
 
 
+def _aniposelib(values: Values) -> Cameras:
+    """Its calibration.toml, also of Caliscope and Pose2Sim: camera from rig by a rotation vector and a translation."""
+    return {str(camera.get('name', name)): {
+        'resolution': camera['size'], 'camera_matrix': camera['matrix'], 'dist_coeffs': camera['distortions'],
+        'distortion_model': 'equidistant' if camera.get('fisheye') else 'radtan', 'T_rig_cam': np.linalg.inv([
+            *np.column_stack([cv2.Rodrigues(np.array(camera['rotation'], np.float64))[0], camera['translation']]), [0, 0, 0, 1]])
+        .tolist()} for name, camera in values.items() if isinstance(camera, dict) and 'matrix' in camera}
+
+
 def _nuscenes(cameras: list[dict[str, Any]]) -> Cameras:
     """calibrated_sensor.json, by tokens; its images have no distortion. Sensors without a matrix are no cameras."""
     return {camera['token']: {
@@ -511,6 +520,8 @@ _TOOLS: tuple[tuple[Callable[[Values], Any], Callable[[Values], Any]], ...] = (
     ({'views', 'intrinsics', 'version'}.issubset, lambda values: enumerate(map(_alicevision, values['intrinsics']))),
     ({'nb_camera', 'camera_0'}.issubset, _mc_calib),
     ({'cameras', 'camera_poses'}.issubset, _multical),
+    (lambda values: any(isinstance(camera, dict) and {'matrix', 'distortions', 'size'} <= camera.keys()
+                        for camera in values.values()), _aniposelib),
     ({'names', 'intrinsics', 'extrinsics'}.issubset, _dgp),
     (lambda values: {'cameras', 'camera_model'}.issubset(values.get('sensor') or {}), lambda values: _spires(values['sensor'])),
     ({'camera_data_'}.issubset, lambda values: {

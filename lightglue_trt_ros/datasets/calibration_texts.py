@@ -1,7 +1,7 @@
 """Calibrations that tools write in a text of their own, neither YAML nor JSON, in the words that `calibration_forms` reads.
 
 COLMAP's cameras.txt, ZED's SN12345678.conf, the output of `rs-enumerate-devices -c`, ROS's ost.txt, Metashape's
-XML, kapture's sensors.txt, DSO's camera.txt, KITTI's and Middlebury's calib.txt, matrices K, and lines of numbers.
+XML, kapture's sensors.txt, DSO's camera.txt, KITTI's and Middlebury's calib.txt, matrices K, lines of numbers, TOML and INI.
 """
 
 from __future__ import annotations
@@ -72,12 +72,31 @@ def of_text(text: str) -> dict[str, Any]:
         return _of_kapture(text)
     if '<sensor ' in text and '<calibration ' in text:
         return _of_metashape_project(text)
-    return _of_metashape(text) if '<projection>' in text else colmap.cameras_of(text) or _of_numbers(text)
+    return _of_metashape(text) if '<projection>' in text else \
+        colmap.cameras_of(text) or _of_numbers(text) or _of_assignments(text)
 
 
 def _values_in(text: str) -> list[str]:
     """Its lines without blanks and comments."""
     return [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith('#')]
+
+
+def _of_assignments(text: str) -> dict[str, Any]:
+    """Lines key = value, perhaps under [sections], each value in a line of its own, as of TOML and INI; empty for another text."""
+    import yaml
+    values = dict[str, Any]()
+    section = values
+    for line in map(str.strip, _values_in(text)):
+        if name := re.fullmatch(r'\[([\w. -]+)\]', line):
+            section = values[name[1].strip()] = {}
+        elif pair := re.fullmatch(r'([\w. -]+?)\s*=\s*(.+)', line):
+            try:
+                section[pair[1]] = yaml.safe_load(pair[2])
+            except yaml.YAMLError:
+                return {}
+        else:
+            return {}
+    return values if '=' in text else {}
 
 
 def _of_zed(text: str) -> dict[str, BySize]:

@@ -229,7 +229,21 @@ def multical(master: bool, *sides: str) -> dict[str, Any]:
             'image_sets': {'rgb': [{'cam0': 'a.png', 'cam1': 'b.png'}]}}
 
 
-@pytest.mark.parametrize('form', [mc_calib, partial(multical, True), partial(multical, False)], ids=['MC-Calib', 'master', 'rig'])
+def toml(value: Any) -> str:
+    return f'[ {", ".join(map(toml, value))},]' if isinstance(value, list) else json.dumps(value)
+
+
+def aniposelib(*sides: str) -> str:
+    """calibration.toml as the package toml writes it (aniposelib/cameras.py)."""
+    poses = {'left': ([0.0] * 3, [0.0] * 3), 'right': (cv2.Rodrigues(R)[0].ravel().tolist(), T.tolist())}
+    cameras = ({'name': f'cam{number}', 'size': [*SIZE], 'matrix': K[side].tolist(), 'distortions': D[side],
+                'rotation': poses[side][0], 'translation': poses[side][1]} for number, side in enumerate(sides))
+    return ''.join(f'[cam_{number}]\n' + ''.join(f'{name} = {toml(value)}\n' for name, value in camera.items()) + '\n'
+                   for number, camera in enumerate(cameras)) + '[metadata]\nadjusted = false\nerror = 0.5\n'
+
+
+@pytest.mark.parametrize('form', [mc_calib, partial(multical, True), partial(multical, False), aniposelib], ids=[
+    'MC-Calib', 'master', 'rig', 'aniposelib'])
 def test_poses_in_a_rig_make_a_pair_of_two_and_not_of_three(write, form: Callable[..., object]) -> None:
     check_rig(load_pair(write(form('left', 'right'))))
     three = write(form('left', 'left', 'right'))
