@@ -358,20 +358,27 @@ def _number(text: str) -> float:
 
 
 def _read(path: Path) -> tuple[list[str], list[tuple[int, str]]]:
-    """As `read_lines`, with each 4x4 matrix in one line where all have four.
+    """As `read_lines`, with each matrix in one line where all have four lines, or three, as of ICL-NUIM and SUN3D.
 
     A line of three numbers may stand before each of them (Open3D's and Redwood's .log).
     """
     headings, lines = read_lines(path)
     words = [SPLITS[1].split(line) for _, line in lines]
     rows = [number for number, each in enumerate(words) if not (len(each) == 3 and all(map(str.isdigit, each)))]
-    if any(len(words[row]) != 4 for row in rows) or len(rows) % 4 or not rows:
+    if not rows or any(len(words[row]) != 4 for row in rows):
         return headings, lines
-    blocks = [rows[at:at + 4] for at in range(0, len(rows), 4)]
-    with suppress(ValueError):
-        if all([float(word) for word in words[block[3]]] == _LAST_ROW for block in blocks):
-            lines = [(lines[block[0]][0], ' '.join(word for row in block for word in words[row])) for block in blocks]
+    for height in (4, 3):
+        blocks = [rows[at:at + height] for at in range(0, len(rows), height)]
+        matrices = [[word for row in block for word in words[row]] for block in blocks]
+        with suppress(ValueError):
+            if all(_is_matrix(list(map(float, matrix))) for matrix in matrices):
+                return headings, [(lines[block[0]][0], ' '.join(matrix)) for block, matrix in zip(blocks, matrices, strict=True)]
     return headings, lines
+
+
+def _is_matrix(values: list[float]) -> bool:
+    """Whether these are a 4x4 matrix by its last row, or a 3x4 one by its rotation."""
+    return values[_KITTI_VALUES:] == _LAST_ROW or (len(values) == _KITTI_VALUES and is_rotation(values))
 
 
 def trajectory_of(path: Path, name: str, stamps_ns: Sequence[int], poses: Float64) -> Trajectory:

@@ -587,6 +587,14 @@ def test_matrices_over_four_lines_are_read(tmp_path: Path, head: str, separator:
         load_ground_truth(Bag(tmp_path / 'bag').open(), file=path)
 
 
+@pytest.mark.parametrize(('count', 'between'), [(3, '\n'), (4, '')])  # of ICL-NUIM's .gt.sim, and SUN3D
+def test_matrices_over_three_lines_are_read(tmp_path: Path, count: int, between: str) -> None:
+    path, poses = tmp_path / 'living_room.gt.sim', camera_poses()[:count]
+    path.write_text(''.join('\n'.join(' '.join(map(str, row)) for row in pose[:3]) + f'\n{between}' for pose in poses))
+    assert kind_of(path) == 'kitti'
+    np.testing.assert_allclose(read_kitti(path, range(count)).poses, poses, atol=1e-12)
+
+
 @pytest.mark.parametrize('separator', [' ', ','])
 def test_seven_values_a_line_are_the_poses_of_the_images(tmp_path: Path, separator: str) -> None:
     path, recording = tmp_path / 'poses.txt', Bag(tmp_path / 'bag').open()
