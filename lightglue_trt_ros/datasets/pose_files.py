@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..core.types import Float64
-from ..utils.errors import BagError, naming
+from ..utils.errors import BagError, first_of, naming
 from .poses import Trajectory, is_rotation, poses_from
 from .stamps import HEADING, LEAST_DIGITS, MS, NS, SPLITS, US, is_number, parse_nanoseconds, parse_stamp, read_lines, rows_of
 
@@ -28,11 +28,10 @@ _LAST_ROW = [0, 0, 0, 1]  # of a 4x4 matrix
 _NAMES_ADVICE = 'keep one line above the values that names the columns, as timestamp x y z qx qy qz qw'
 _UNIT = rf'(_?(s|secs?|seconds|{NS}|{US}|{MS}))?'  # of a time
 _IN_BRACKETS = re.compile(rf'\s*[\[(]\s*(s|secs?|seconds|{NS}|{US}|{MS}|mm|cm)\s*[\])]', re.IGNORECASE)
-_POSITION = r'((.*\.)?(pose_|transform_)*(p|t|pos|position|tran|trans|translation)([_.].*)?[_.]?)?'  # before x, y or z
-_ROTATION = r'(.*\.)?(pose_|transform_)*(q|quat|quaternion|r|rot|rotation|o|orientation)([_.].*)?[_.]?'
-_DEVICE = '(_(world|odometry)_device)?'  # after an axis, of Project Aria
-_COLUMNS = (rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}', *(f'{_POSITION}{axis}(_mm|_cm|_m)?{_DEVICE}' for axis in 'xyz'),
-            *(f'{_ROTATION}{axis}{_DEVICE}' for axis in 'xyzw'))
+_POSITION = r'(?:(?:.*\.)?(?:pose_|transform_)*(?:p|t|pos(?:ition)?|loc(?:ation)?|tran(?:s|slation)?)(?:[_.].*)?[_.]?)?'  # before x
+_ROTATION = r'(?:.*\.)?(?:pose_|transform_)*(?:q|quat|quaternion|r|rot|rotation|o|orientation)(?:[_.].*)?[_.]?'
+_AFTER = '(_mm|_cm|_m)?(_world_device|_odometry_device)?'  # an axis; the last two are Project Aria's
+_TIME = rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}'
 _DIGITS = {13: 10**6, 16: 10**3}  # of a time since 1970 in milliseconds and microseconds: as seconds it is beyond MAX_STAMP_NS
 _PER_METRE = {'_mm': 1000, '_cm': 100}  # by the end of a position's name
 _ROSTOPIC = 'field.'  # before the names of `rostopic echo -p`, whose times are nanoseconds
@@ -194,27 +193,51 @@ def _named_columns(headings: Sequence[str], count: int) -> _Columns | None:
     """The columns by the last of `headings` that names a time and all of a pose.
 
     The header.stamp of the same message comes before other times: the first column of its file mostly is the time of reception.
-    Raises ValueError where a line names `count` columns, as many as there are values, and not all of these.
+    Raises ValueError where a line names several poses, or `count` columns, as many as there are values, and not all of these.
     """
     is_kapture = any(heading.startswith('kapture format') for heading in headings)
     for heading in reversed(headings):
         for split in SPLITS:
             names = _names_in(heading, split)
-            if pose := _found(names, _COLUMNS[1:]):
+            if pose := _pose_in(names):
                 break
         split_stamp, part_ns = _split_stamp(names)
         stamps = split_stamp, _found(names, (_OF_MESSAGE,))
         own = [each for each in stamps if pose and each and names[pose[0]].startswith(names[each[0]].rpartition('header')[0])]
-        if pose and (stamp := [*own, _found(names, _COLUMNS[:1])][0]):
+        if pose and (stamp := [*own, _found(names, (_TIME,))][0]):
             units = [] if own else [unit for form, unit in _UNITS if re.search(f'{form}$', names[stamp[0]])]
             units += [1] * (len(stamp) < 2 and any(name.startswith(_ROSTOPIC) for name in names))
             frames = [at for at, name in enumerate(names) if re.fullmatch(_FRAMES, name)]
             return _Columns(stamp, pose, [*units, 0][0], _PER_METRE.get(names[pose[0]][-3:], 1), frames, is_kapture,
                             part_ns)
-        if (not pose and _found(names, _COLUMNS[4:])) or (len(names) == count > 1 and (pose or HEADING.match(heading))):
+        if (not pose and _sets_in(names, _ROTATION, 'xyzw')) or (len(names) == count > 1 and (pose or HEADING.match(heading))):
             raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, or timestamp_ms, _us or '
                              '_ns), a position (x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
     return None
+
+
+def _pose_in(names: Sequence[str]) -> list[int]:
+    """The columns of x, y, z, qx, qy, qz, qw, those of one topic; none where a part is absent.
+
+    Raises ValueError where several topics have a pose.
+    """
+    positions, rotations = _sets_in(names, _POSITION, 'xyz'), _sets_in(names, _ROTATION, 'xyzw')
+    if len(positions) == len(rotations) == 1:  # whatever stands before them
+        rotations = dict(zip(positions, rotations.values(), strict=True))
+    poses = {topic: positions[topic] + rotations[topic] for topic in positions if topic in rotations}
+    if len(poses) > 1:
+        raise ValueError(f'it has the poses of {first_of(sorted(poses), 4)}: keep the columns of one')
+    return next(iter(poses.values()), [])
+
+
+def _sets_in(names: Sequence[str], form: str, axes: str) -> dict[str, list[int]]:
+    """The columns of all axes whose names differ by the axis alone, the first of each topic, as odom in odom.pos.x."""
+    found: dict[tuple[str, ...], dict[str, int]] = {}
+    for at, name in enumerate(names):
+        if match := re.fullmatch(f'({form})([{axes}]){_AFTER}', name):
+            found.setdefault((match[1], *match.groups('')[2:]), {}).setdefault(match[2], at)
+    sets = [(head.rstrip('._').rpartition('.')[0], columns) for (head, *_), columns in found.items() if len(columns) == len(axes)]
+    return {topic: [columns[axis] for axis in axes] for topic, columns in reversed(sets)}
 
 
 def _split_stamp(names: Sequence[str]) -> tuple[list[int], int]:
@@ -233,7 +256,7 @@ def _names_in(heading: str, split: re.Pattern[str]) -> list[str]:
 def _angles_in(headings: Sequence[str], count: int) -> str:
     """The angles in a line that names `count` columns, any number for 0; empty where a line names a quaternion."""
     lines = [(heading, _names_in(heading, split)) for heading in headings for split in SPLITS]
-    if any(_found(names, _COLUMNS[4:]) for _, names in lines):
+    if any(_sets_in(names, _ROTATION, 'xyzw') for _, names in lines):
         return ''
     found = (_ANGLES.search(heading) for heading, names in lines if count in (0, len(names)))
     return next((angles[0].strip(' ,#;') for angles in found if angles), '')

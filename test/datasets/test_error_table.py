@@ -601,6 +601,9 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
         r'x.jsonl, line 1: it has no time, and groundTruth needs time, position and orientation'),
     'Spectacular AI, broken': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(
         at / 'x.jsonl', '{"groundTruth": null}\n')), r'x.jsonl, line 1: its groundTruth is broken \(.*NoneType'),
+    'poses of two topics': (lambda at: truth(at, 't,' + ','.join(
+        f'{topic}.{axis}' for topic in 'ab' for axis in ('p.x', 'p.y', 'p.z', 'q.x', 'q.y', 'q.z', 'q.w')) + f'\n{"1," * 14}1\n'),
+        r'poses.txt: it has the poses of a, b: keep the columns of one'),
     'a bag of poses': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(at / 'x.mcap', '')),
         r'x.mcap is a bag: its poses are read where it has the images too \(--truth-topic\). Else play it'),
     'nuScenes, broken': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(

@@ -478,6 +478,26 @@ def test_velocities_of_vins_are_no_line_of_4seasons(tmp_path: Path, last: str) -
     np.testing.assert_allclose(read_quaternions(path, kind_of(path)).poses[0, 0, :3], [0.28, -0.96, 0], atol=1e-12)
 
 
+@pytest.mark.parametrize('names', [
+    'time,x,y,z,rx,ry,rz,qx,qy,qz,qw', 'time,x,y,z,r_x,r_y,r_z,q_x,q_y,q_z,q_w', 'time,loc_x,loc_y,loc_z,o_x,o_y,o_z,qx,qy,qz,qw',
+    'time,gps.pos.x,gps.pos.y,gps.pos.z,gt.pos.x,gt.pos.y,gt.pos.z,gt.quat.x,gt.quat.y,gt.quat.z,gt.quat.w'])
+def test_parts_of_a_pose_are_of_one_topic_and_one_name(tmp_path: Path, names: str) -> None:
+    """Rotation vectors or angles stand next to quaternions, and positions of one body next to poses of another."""
+    path, has_others = tmp_path / 'poses.csv', 'gps' in names
+    values = ['9', '9', '9', '1', '2', '3'] if has_others else ['1', '2', '3', '0.1', '0.2', '0.3']
+    path.write_text(f'{names}\n1.5,{",".join(values)},0,0,0.6,0.8\n')
+    truth = read_quaternions(path, kind_of(path))
+    np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
+
+
+def test_poses_of_several_topics_in_one_line_are_refused(tmp_path: Path) -> None:
+    path, axes = tmp_path / 'poses.csv', ('position/x', 'position/y', 'position/z', *(f'orientation/{axis}' for axis in 'xyzw'))
+    names = [f'/{topic}/{axis}' for topic in ('odom/pose/pose', 'gt/pose') for axis in axes]
+    path.write_text(f'__time,{",".join(names)}\n1.5,{",".join(["1", "2", "3", "0", "0", "0", "1"] * 2)}\n')
+    with pytest.raises(BagError, match=r'has the poses of \.gt\.pose, \.odom\.pose\.pose: keep the columns of one'):
+        read_quaternions(path, 'euroc')
+
+
 @pytest.mark.parametrize('name', ['camera_id', 'subject', 'object_id'])
 def test_poses_of_several_cameras_in_one_file_are_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / 'poses.csv'
