@@ -472,7 +472,7 @@ def _multical(values: Values) -> Cameras:
 
 
 def _aniposelib(values: Values) -> Cameras:
-    """Its calibration.toml, also of Caliscope and Pose2Sim: camera from rig by a rotation vector and a translation."""
+    """Its calibration.toml: camera from rig by a rotation vector and a translation."""
     return {str(camera.get('name', name)): {
         'resolution': camera['size'], 'camera_matrix': camera['matrix'], 'dist_coeffs': camera['distortions'],
         'distortion_model': 'equidistant' if camera.get('fisheye') else 'radtan', 'T_rig_cam': np.linalg.inv([
