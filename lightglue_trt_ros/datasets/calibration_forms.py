@@ -15,11 +15,12 @@ import numpy as np
 
 from ..core.cameras import LEAST_BASELINE_M, MOST_BASELINE_M, POLYNOMIAL, Intrinsics, distortion_model, is_camera
 from ..core.types import Float64
-from .calibration_exports import as_chain, sides_of, step_of_pair
+from .calibration_exports import as_chain
 from .calibration_fields import SIZES, Fields, is_zero, rigid
 from .calibration_lens import MODEL_KEYS, OTHERS, camera_model, lens_of
 from .calibration_texts import BySize
 from .fitted_lenses import LISTED, PARAMETERS, fitted
+from .opencv_pairs import sides_of, step_of_pair
 
 MATRICES = ('camera_matrix', 'k', 'cameramat', 'cameramatrix', 'intrinsic_matrix', 'intrinsicmatrix', 'mtx', 'm',
             'camera_intrinsic', 'cam_k')

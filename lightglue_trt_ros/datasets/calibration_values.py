@@ -15,9 +15,9 @@ import numpy as np
 from ..utils.errors import BagError, naming
 from ..utils.files import text_of
 from . import colmap
-from .calibration_exports import named
 from .calibration_fields import Fields, check_finite
 from .calibration_forms import has_matrix
+from .calibration_shapes import named
 from .calibration_texts import of_text
 
 READ = ("the forms that are read: this package's calib.yaml, into which you can copy the numbers of other files (width, height, "

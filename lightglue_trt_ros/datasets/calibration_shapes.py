@@ -1,0 +1,91 @@
+"""One shape for files whose cameras lie in lists or inside other names, or are of a ROS node or a renderer of scenes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .export_tables import Values
+
+_NERFSTUDIO = ('camera_model', 'w', 'h', 'fl_x', 'fl_y', 'cx', 'cy', 'k1', 'k2', 'k3', 'k4', 'p1', 'p2', 'is_fisheye')
+_INNER = ('projection', 'intrinsics', 'intrinsic', 'camera_intrinsics', 'cameraintrinsics', 'camera_matrix', 'cameramatrix', 'k')
+_INNER_MATRICES = 'camera_matrix', 'cameramatrix', 'intrinsic_matrix', 'mtx', 'k'
+_OF_MIDDLE = {'u0': 'cx', 'v0': 'cy', 'ppx': 'cx', 'ppy': 'cy'}  # other names of a principal point
+
+
+def of_parameters(values: Values) -> Values:
+    """Of a parameter file of one ROS 2 node, its parameters; `values` themselves of others."""
+    inner = next(iter(values.values())) if len(values) == 1 else None
+    parameters = inner.get('ros__parameters') if isinstance(inner, dict) else None
+    return parameters if isinstance(parameters, dict) else values
+
+
+def of_frames(values: Values) -> Values:
+    """Of a transforms.json whose frames have intrinsics, these, as cam0 ... where they differ; `values` themselves of others."""
+    frames = [frame for frame in values.get('frames') or [] if 'fl_x' in frame]
+    if 'fl_x' in values or not frames:
+        return values
+    common = {name: value for name, value in values.items() if name != 'frames'}
+    cameras = [{**common, **{name: frame[name] for name in _NERFSTUDIO if name in frame}} for frame in frames]
+    different = [camera for number, camera in enumerate(cameras) if camera not in cameras[:number]]
+    return different[0] if len(different) == 1 else {f'cam{number}': each for number, each in enumerate(different)}
+
+
+def of_nerf(values: Values) -> Values:
+    """Of nerfstudio's and instant-ngp's cameras, fl_x ..., OpenCV's fx ...: they count pixels from the corner of the first one.
+
+    Those inside cam0 ... too; `values` themselves of others.
+    """
+    if 'fl_x' not in values:
+        inner = {name: of_nerf(value) for name, value in values.items() if isinstance(value, dict) and 'fl_x' in value}
+        return {**values, **inner} if inner else values
+    rest = {name: value for name, value in values.items() if name not in ('fl_x', 'fl_y', 'cx', 'cy', 'is_fisheye')}
+    focal = {name[0] + name[-1]: float(values[name]) for name in ('fl_x', 'fl_y') if name in values}
+    middle = {name: float(values[name]) - 0.5 for name in ('cx', 'cy') if name in values}
+    return {**rest, **focal, **middle, **({'camera_model': 'OPENCV_FISHEYE'} if values.get('is_fisheye') else {})}
+
+
+def flat(values: Values, depth: int = 2) -> Values:
+    """With the names inside `intrinsics: {fx: ...}`, {K: ...} or `camera_matrix: {fx: ...}` next to the others, also of cameras."""
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            own = {_OF_MIDDLE.get(str(key).lower(), str(key)): each for key, each in value.items()}
+            names = {key.lower() for key in own}
+            is_camera = {'fx', 'fy', 'cx', 'cy'} <= names or not names.isdisjoint(_INNER_MATRICES)
+            if is_camera and str(name).lower() in _INNER and all(values.get(key, each) == each for key, each in own.items()):
+                found |= own
+                continue
+            value = flat(value, depth - 1) if depth > 1 else value
+        found[name] = value
+    return found
+
+
+def with_focals(values: Values, depth: int = 3) -> dict[str, Any]:
+    """With fx, fy, cx, cy for focal_length and principal_point: two numbers, or one focal length for both; also inside."""
+    pairs = [_two_of(values.get(name)) for name in ('focal_length', 'principal_point')]
+    found = {name: with_focals(value, depth - 1) if depth and isinstance(value, dict) else value for name, value in values.items()}
+    if not all(pairs):
+        return found
+    del found['focal_length'], found['principal_point']
+    return found | dict(zip(('fx', 'fy', 'cx', 'cy'), pairs[0] + pairs[1], strict=True))
+
+
+def _two_of(value: Any) -> list[float]:
+    """Both numbers of a list or of {x: ..., y: ...}, and one number twice; empty for others."""
+    by_name = [value[key] for key in sorted(value)] if isinstance(value, dict) else None
+    numbers = by_name or (value if isinstance(value, list) else [value] * 2)
+    return numbers if len(numbers) == 2 and all(isinstance(number, (int, float)) for number in numbers) else []
+
+
+def named_lists(values: Values) -> dict[str, Any]:
+    """With a list of cameras as a mapping of them, by their names, ids or numbers."""
+    return {key: named(value) if key in ('cameras', 'sensors') else value for key, value in values.items()}
+
+
+def named(cameras: Any) -> Any:
+    """A list of mappings as a mapping, by their names, ids or numbers; what is no such list as it is."""
+    if not isinstance(cameras, list) or not cameras or not all(isinstance(each, dict) for each in cameras):
+        return cameras
+    keys = [next((str(each[key]) for key in ('name', 'camera_name', 'id') if key in each), str(number))
+            for number, each in enumerate(cameras)]
+    return dict(zip(keys, cameras, strict=True)) if len(set(keys)) == len(keys) else cameras
