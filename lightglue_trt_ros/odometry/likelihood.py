@@ -18,8 +18,8 @@ DIRECTIONS, TRIED, APART = 48, 3, 0.94  # of translation, on half the sphere; ho
 SCREENED = 150  # points that choose the best directions, about
 WRONG = 5.0  # deviations; a match that is further off costs no more, or many wrong ones would choose the pose
 ALIKE, NEARLY = 1.1, 1.5  # times the lowest cost: poses up to there fit alike, and nearly alike
-CLEARLY = 0.8  # of the cost with sides: where a pose that fits nearly alike has less, the other one has its points behind a camera
-ON_PLANE = 5.0  # deviations from a plane
+CLEARLY = 0.8  # of the cost with sides: where a pose of a plane that fits nearly alike has less, the other one is wrong
+NEAR_PLANE, ON_PLANE, MOSTLY = 5.0, 3.0, 0.75  # deviations from the plane sought, and of points on it; share of these in a plane
 LOOSE = (16.0, 4.0, 1.0, 1.0)  # deviations that count as one while the rotation for each direction is looked for
 
 
@@ -29,23 +29,33 @@ def most_likely(rotation: Float64, direction: Float64, residuals: Residuals) -> 
     Scenes close to a plane and short baselines leave several poses that fit nearly alike, and five points choose one by chance.
     Which side points move to decides between these: noise that many points share, as of dots on the lens, is on one side too. Of
     the two poses of a plane the wrong one may fit a little better, with many points behind a camera: then sides decide as well.
+    Off a plane they do not: wrong matches are on either side, and a pose that turns far has all points on one.
     """
-    found = [refine(rotation, direction, residuals)]
+    found, plane = [refine(rotation, direction, residuals)], _main_plane(residuals)
     rotations, directions = _other_starts(found[0][0], residuals.some(SCREENED))
-    starts = [*zip(rotations, directions, strict=True), *_planar_starts(residuals)]
+    starts = [*zip(rotations, directions, strict=True), *_planar_starts(plane)]
     found += [refine(*start, residuals) for start in starts]
     rotations, directions = (np.stack(part) for part in zip(*found, strict=True))
     fits, costs = residuals.costs(rotations, directions)
     alike = fits <= ALIKE * fits.min()
-    alike |= (fits <= NEARLY * fits.min()) & (costs < CLEARLY * costs[alike].min())
+    if residuals.share_on(plane) > MOSTLY:
+        alike |= (fits <= NEARLY * fits.min()) & (costs < CLEARLY * costs[alike].min())
     return found[int(np.argmin(np.where(alike, costs, np.inf)))]
 
 
-def _planar_starts(residuals: Residuals) -> list[tuple[Float64, Float64]]:
-    """The two poses of a plane that most points are near (HZ 13.3), of which RANSAC's five points on it find one by chance."""
-    deviation = float(np.sqrt(np.median(residuals.covariances1[:, 0, 0] + residuals.covariances1[:, 1, 1]) / 2))
-    homography = sampled_model(cv2.findHomography, residuals.x0[:, :2], residuals.x1[:, :2], method=cv2.USAC_MAGSAC,
-                               ransacReprojThreshold=ON_PLANE * deviation)
+def _main_plane(residuals: Residuals) -> Float64 | None:
+    """The homography (3, 3) of the plane that most points are near.
+
+    In deviations: on normalised points OpenCV's MAGSAC++ finds none where a fifth of the matches are wrong.
+    """
+    scale = 1 / float(np.sqrt(np.median(residuals.covariances1[:, 0, 0] + residuals.covariances1[:, 1, 1]) / 2))
+    homography = sampled_model(cv2.findHomography, scale * residuals.x0[:, :2], scale * residuals.x1[:, :2], method=cv2.USAC_MAGSAC,
+                               ransacReprojThreshold=NEAR_PLANE)
+    return None if homography is None else homography * [scale, scale, 1] / np.array([[scale], [scale], [1]])
+
+
+def _planar_starts(homography: Float64 | None) -> list[tuple[Float64, Float64]]:
+    """The two poses of a plane (HZ 13.3), of which RANSAC's five points on it find one by chance."""
     if homography is None:
         return []
     _, rotations, translations, _ = cv2.decomposeHomographyMat(contiguous(homography), contiguous(np.eye(3)))
@@ -91,6 +101,16 @@ class Residuals:
         """Those of about so many points."""
         some = np.s_[::max(1, len(self.x0) // count)]
         return Residuals(self.x0[some], self.x1[some], self.covariances1[some], self.covariances0[some])
+
+    def share_on(self, homography: Float64 | None) -> float:
+        """Share of the points that are within ON_PLANE deviations of where the homography (3, 3) sends them."""
+        if homography is None:
+            return 0.0
+        sent = self.x0 @ homography.T
+        with np.errstate(divide='ignore', invalid='ignore'):
+            off = (self.x1 - sent / sent[:, 2:])[:, :2]
+        squares = np.sum(off * np.linalg.solve(self.covariances1, off[..., None])[..., 0], axis=1)
+        return float(np.mean(squares < ON_PLANE**2))
 
     def cost(self, essential: Float64) -> float:
         """Cauchy's."""
