@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 
 from ..core.geometry import contiguous, sampled_model
-from ..core.types import Float64
+from ..core.types import Float64, Rows
 from .pose_covariance import cross_matrix
 
 REFINE_STEPS = 20  # of Levenberg-Marquardt at most
@@ -20,11 +20,12 @@ WRONG = 5.0  # deviations; a match that is further off costs no more, or many wr
 ALIKE, NEARLY = 1.1, 1.5  # times the lowest cost: poses up to there fit alike, and nearly alike
 CLEARLY = 0.8  # of the cost with sides: where a pose of a plane that fits nearly alike has less, the other one is wrong
 NEAR_PLANE, ON_PLANE, MOSTLY = 5.0, 3.0, 0.75  # deviations from the plane sought, and of points on it; share of these in a plane
+FOR_PLANE = 8  # points at least, of which a plane is sought
 LOOSE = (16.0, 4.0, 1.0, 1.0)  # deviations that count as one while the rotation for each direction is looked for
 
 
 def most_likely(rotation: Float64, direction: Float64, residuals: Residuals) -> tuple[Float64, Float64]:
-    """The most likely pose that is reached from the given one, from its rotation and other directions, or from the main plane.
+    """The most likely pose that is reached from the given one, from its rotation and other directions, or from two planes.
 
     Scenes close to a plane and short baselines leave several poses that fit nearly alike, and five points choose one by chance.
     Which side points move to decides between these: noise that many points share, as of dots on the lens, is on one side too. Of
@@ -32,13 +33,15 @@ def most_likely(rotation: Float64, direction: Float64, residuals: Residuals) -> 
     Off a plane they do not: wrong matches are on either side, and a pose that turns far has all points on one.
     """
     found, plane = [refine(rotation, direction, residuals)], _main_plane(residuals)
+    off_plane = residuals.squares_from(plane)
+    second = _main_plane(residuals.of(np.flatnonzero(off_plane > NEAR_PLANE**2)))
     rotations, directions = _other_starts(found[0][0], residuals.some(SCREENED))
-    starts = [*zip(rotations, directions, strict=True), *_planar_starts(plane)]
+    starts = [*zip(rotations, directions, strict=True), *_planar_starts(plane), *_planar_starts(second)]
     found += [refine(*start, residuals) for start in starts]
     rotations, directions = (np.stack(part) for part in zip(*found, strict=True))
     fits, costs = residuals.costs(rotations, directions)
     alike = fits <= ALIKE * fits.min()
-    if residuals.share_on(plane) > MOSTLY:
+    if np.mean(off_plane < ON_PLANE**2) > MOSTLY:
         alike |= (fits <= NEARLY * fits.min()) & (costs < CLEARLY * costs[alike].min())
     return found[int(np.argmin(np.where(alike, costs, np.inf)))]
 
@@ -48,6 +51,8 @@ def _main_plane(residuals: Residuals) -> Float64 | None:
 
     In deviations: on normalised points OpenCV's MAGSAC++ finds none where a fifth of the matches are wrong.
     """
+    if len(residuals.x0) < FOR_PLANE:
+        return None
     scale = 1 / float(np.sqrt(np.median(residuals.covariances1[:, 0, 0] + residuals.covariances1[:, 1, 1]) / 2))
     homography = sampled_model(cv2.findHomography, scale * residuals.x0[:, :2], scale * residuals.x1[:, :2], method=cv2.USAC_MAGSAC,
                                ransacReprojThreshold=NEAR_PLANE)
@@ -99,18 +104,20 @@ class Residuals:
 
     def some(self, count: int) -> Residuals:
         """Those of about so many points."""
-        some = np.s_[::max(1, len(self.x0) // count)]
-        return Residuals(self.x0[some], self.x1[some], self.covariances1[some], self.covariances0[some])
+        return self.of(np.arange(0, len(self.x0), max(1, len(self.x0) // count)))
 
-    def share_on(self, homography: Float64 | None) -> float:
-        """Share of the points that are within ON_PLANE deviations of where the homography (3, 3) sends them."""
+    def of(self, rows: Rows) -> Residuals:
+        covariances = (each if len(each) == 1 else each[rows] for each in (self.covariances1, self.covariances0))
+        return Residuals(self.x0[rows], self.x1[rows], *covariances)
+
+    def squares_from(self, homography: Float64 | None) -> Float64:
+        """Squares (M,) of the points' deviations from where the homography (3, 3) sends them; infinite without one."""
         if homography is None:
-            return 0.0
+            return np.full(len(self.x0), np.inf)
         sent = self.x0 @ homography.T
         with np.errstate(divide='ignore', invalid='ignore'):
             off = (self.x1 - sent / sent[:, 2:])[:, :2]
-        squares = np.sum(off * np.linalg.solve(self.covariances1, off[..., None])[..., 0], axis=1)
-        return float(np.mean(squares < ON_PLANE**2))
+        return np.asarray(np.sum(off * np.linalg.solve(self.covariances1, off[..., None])[..., 0], axis=1), np.float64)
 
     def cost(self, essential: Float64) -> float:
         """Cauchy's."""

@@ -48,6 +48,21 @@ def turned_plane(seed, count=150):
             translation / np.linalg.norm(translation))
 
 
+def two_planes(seed, count=400):
+    """The same for half of the points on a wall, half on the ground; 40 % of all stand, as dirt on the lens does."""
+    rng = np.random.default_rng(seed)
+    pixels0 = rng.uniform([0, 0], [640, 480], (count, 2))
+    rays = homogeneous(pixels0) @ np.linalg.inv(K).T
+    wall, ground = rays @ [0.1, 0.05, 0.25], np.maximum(rays @ [-0.05, 0.6, 0.12], 0.05)
+    depths = 1 / np.where(rng.random(count) < 0.5, wall, ground)
+    direction, rotation = rng.normal(size=3), cv2.Rodrigues(rng.normal(0, 0.05, 3))[0]
+    direction /= np.linalg.norm(direction)
+    seen = rays * depths[:, None] @ rotation.T + 0.15 * direction
+    sigmas, stands = 0.4 * np.exp(rng.normal(0, 0.5, count)), rng.random(count) < 0.4
+    pixels1 = np.where(stands[:, None], pixels0, (seen / seen[:, 2:] @ K.T)[:, :2]) + rng.normal(size=(count, 2)) * sigmas[:, None]
+    return pixels0, pixels1, sigmas[:, None, None]**2 * np.eye(2), rotation, direction
+
+
 def homogeneous(points):
     return np.column_stack([points, np.ones(len(points))])
 
@@ -131,6 +146,15 @@ def test_most_likely_of_a_right_start_stays_there():
     pixels0, pixels1, covariances, rotation, direction = slanted_plane(3, off=0.5, baseline=0.4)
     found = most_likely(rotation, direction, residuals_of(pixels0, pixels1, covariances))
     assert max(pose_error_deg(*found, rotation, direction)) < 0.5
+
+
+def test_a_second_plane_begins_where_standing_points_mislead_the_others():
+    errors = []
+    for seed in range(30):
+        pixels0, pixels1, covariances, rotation, direction = two_planes(seed)
+        found = estimate_relative_pose(pixels0, pixels1, K, K, covariances)
+        errors.append(max(pose_error_deg(found.rotation, found.translation, rotation, direction)))
+    assert np.count_nonzero(np.array(errors) > 5) <= 4, 'without it 6 or more of them are wrong'
 
 
 def test_sides_choose_among_poses_that_fit_alike_and_no_others(monkeypatch):

@@ -310,7 +310,7 @@ KERNEL refine(const Settings *s, const Sources *sources, const float *reference,
             float scale = (float)(1 << depth);
             Image before = {reference + skipped, high, long_}, now = {current + skipped, high, long_};
             Pair at = {point.u / scale, point.v / scale}, guess = {(start.u + shift.u) / scale, (start.v + shift.v) / scale};
-            bool coarse = depth == levels - 1;
+            bool coarse = depth > 0 && depth == levels - 1;
             Level level = coarse ? s->coarse : s->fine;
             Fit fit = coarse ? find_patch<COARSE>(s, level, before, now, at, guess, view, lane, work)
                              : find_patch<FINE>(s, level, before, now, at, guess, view, lane, work);

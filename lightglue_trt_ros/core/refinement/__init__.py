@@ -28,6 +28,7 @@ class Level(NamedTuple):
 
 
 COARSE, FINE = Level(7, 4, 4.1, 0.56), Level(4, 2, 2.1, 0.5)  # wide at low resolution, then narrow and more often planar
+SMALL = 0.6  # unit of an image whose features are of an enlarged one: its points are near, and a wide patch is of several things
 BLOCK = 512  # most points at a time: their patches take 5 MB
 FLOOR_PX = 0.03  # least standard deviation, in a level's pixels
 DISAGREEMENT = 0.25  # times the square of the difference between levels
@@ -83,9 +84,9 @@ class Pyramid:
 
 
 def levels_for(size: Size, unit: float) -> list[Size]:
-    """Sizes (height, width) of a pyramid's levels, the image first: two, and more where `unit` is large."""
+    """Sizes (height, width) of a pyramid's levels, the image first: two, more where `unit` is large, and it alone where small."""
     sizes = [size]
-    for _ in range(1 + round(float(np.log2(max(1.0, unit))))):
+    for _ in range(1 + round(float(np.log2(max(1.0, unit)))) if unit > SMALL else 0):
         sizes.append(((sizes[-1][0] + 1) // 2, (sizes[-1][1] + 1) // 2))
     return sizes
 
@@ -101,7 +102,7 @@ def refine_points(reference: Pyramid, current: Pyramid, reference_points: Float3
         reference_points: (M + N, 2), of which the first M are matched.
         current_points: (M, 2). The other N points are searched within PREDICTED_LIMIT_PX of where the matches around them went;
             without any match N must be 0.
-        levels: of the smallest image, and of all others.
+        levels: of the smallest of several images, and of all others.
     """
     start, matched = np.asarray(current_points, np.float32), len(current_points)
     if not matched:
@@ -145,7 +146,7 @@ def _refine_block(reference: Pyramid, current: Pyramid, search: _Search, levels:
     certain, extra = np.zeros_like(information), np.zeros_like(information)
     good_before = good_once = np.zeros(len(search.start_px), np.bool_)
     for depth in reversed(range(len(current.levels))):
-        scale, level = np.float32(2**depth), levels[0] if depth == len(current.levels) - 1 else levels[1]
+        scale, level = np.float32(2**depth), levels[0] if 0 < depth == len(current.levels) - 1 else levels[1]
         fit = find_patches(reference.levels[depth], current.levels[depth], search.reference / scale, here / scale, search.view,
                              level.radius, level.steps)
         points, more = fit.points * scale, inverse_2x2(_covariances(fit, level) * scale**2)
