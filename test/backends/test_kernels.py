@@ -104,7 +104,8 @@ def test_the_kernels_have_room_for_what_the_host_asks_of_them():
 
 @pytest.mark.parametrize(('name', 'size', 'angle', 'scale', 'matched'), [
     ('coffee', (240, 320), 3, 1.02, 400), ('astronaut', (480, 512), -12, 0.9, 300), ('coffee', (370, 601), 0.5, 1.0, 500),
-    ('brick', (240, 320), 1, 0.98, 40), ('coins', (400, 640), 5, 1.1, 250), ('coffee', (481, 900), 2, 1.0, 5)])
+    ('brick', (240, 320), 1, 0.98, 40), ('coins', (400, 640), 5, 1.1, 250), ('coffee', (481, 900), 2, 1.0, 5),
+    ('coffee', (120, 160), 3, 1.02, 150)])
 def test_points_are_refined_as_on_the_host(name, size, angle, scale, matched):
     assert_agreement(*scene(name, size, angle, scale, matched))
 

@@ -31,6 +31,7 @@ from lightglue_trt_ros.core.refinement import (
 from lightglue_trt_ros.core.refinement.matrices import eigenvalue_gap, lessened, points_first, points_last
 from lightglue_trt_ros.core.refinement.patches import find_patches
 from lightglue_trt_ros.core.refinement.variance_factor import HALF, MOST, NORMAL, VarianceFactor, epipolar_residuals, fit_epipolar
+from lightglue_trt_ros.core.types import largest_sigmas
 
 
 @pytest.fixture
@@ -210,6 +211,26 @@ def test_a_large_image_is_searched_in_pixels_of_the_extractor(image):
     after = np.linalg.norm(place(image, view, points, seen, 4.0).points - truth, axis=1)
     assert np.mean(after < 0.5) > 0.85
     assert np.mean(after < 0.5) > np.mean(np.linalg.norm(place(image, view, points, seen).points - truth, axis=1) < 0.5) + 0.2
+
+
+def test_small_things_that_move_by_themselves_are_found_in_a_small_image():
+    """Discs of 16 pixels before a wall: at half the size a wide patch would hold more of the wall than of the disc."""
+    rng = np.random.default_rng(0)
+    wall, before = (cv2.GaussianBlur(rng.uniform(0, 255, (120, 160)).astype(np.float32), (0, 0), 1.5) for _ in range(2))
+    wall, before = (cv2.normalize(each, None, 0, 255, cv2.NORM_MINMAX).astype(np.uint8) for each in (wall, before))
+    middles = [(u, v) for u in range(20, 150, 30) for v in range(20, 110, 26)]
+    mask = np.zeros(wall.shape, np.uint8)
+    for middle in middles:
+        cv2.circle(mask, middle, 8, 1, -1)
+    shift = np.array([[1, 0, 2.4], [0, 1, -1.3]])
+    moved_mask, moved_discs = (cv2.warpAffine(each, shift, (160, 120)) for each in (mask, before))
+    first, second = np.where(mask, before, wall), np.where(moved_mask, moved_discs, wall)
+    points = np.array(middles, np.float32)
+    starts = points + shift[:, 2].astype(np.float32) + rng.normal(0, 0.4, points.shape).astype(np.float32)
+    found = refine_points(Pyramid(first, 0.25), Pyramid(second, 0.25), points, starts)
+    errors = np.linalg.norm(found.points - points - shift[:, 2], axis=1)
+    assert np.median(errors) < 0.15
+    assert np.mean(errors < 3 * largest_sigmas(found.covariances)) > 0.9
 
 
 def test_covariance_of_points_refined_elsewhere_grows_with_their_error(image, points):

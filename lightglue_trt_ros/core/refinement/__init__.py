@@ -85,10 +85,8 @@ class Pyramid:
 
 def levels_for(size: Size, unit: float) -> list[Size]:
     """Sizes (height, width) of a pyramid's levels, the image first: two, more where `unit` is large, and it alone where small."""
-    sizes = [size]
-    for _ in range(1 + round(float(np.log2(max(1.0, unit)))) if unit > SMALL else 0):
-        sizes.append(((sizes[-1][0] + 1) // 2, (sizes[-1][1] + 1) // 2))
-    return sizes
+    smaller = 1 + round(float(np.log2(max(1.0, unit)))) if unit > SMALL else 0
+    return [(-(-size[0] // 2**depth), -(-size[1] // 2**depth)) for depth in range(1 + smaller)]
 
 
 def refine_points(reference: Pyramid, current: Pyramid, reference_points: Float32, current_points: Float32,
