@@ -53,8 +53,8 @@ class Timeline:
     def of(cls, frames: Iterable[Frame], max_gap_s: float) -> Timeline:
         """Read numbers and stamps, and nothing else. Raises BagError when there are not two frames.
 
-        As the node has it: a frame whose stamp stands still is left out; a step back and a gap longer than `max_gap_s`, or than
-        three usual periods, break the sequence.
+        As the node has it: a frame whose stamp stands still is left out, and one whose stamp steps back by less than `max_gap_s`;
+        other steps back, and a gap longer than `max_gap_s`, or than three usual periods, break the sequence.
         """
         table = np.array([(frame.number, frame.stamp_ns) for frame in frames], np.int64).reshape(-1, 2)
         if len(table) > 1 and (table[:, 1] == table[0, 1]).all():
@@ -62,6 +62,9 @@ class Timeline:
                            'stamp each image with the time of its exposure')
         still = np.flatnonzero(np.diff(table[:, 1]) == 0) + 1
         table = np.delete(table, still, axis=0)
+        back_s = -np.diff(table[:, 1]) / SECOND
+        late = np.flatnonzero((back_s > 0) & (back_s < max_gap_s)) + 1
+        table = np.delete(table, late, axis=0)
         if len(table) < 2:
             raise BagError(f'there {"is" if len(table) == 1 else "are"} {len(table)} frame{"s" * (len(table) != 1)} '
                            'that can be used: matching takes two')
@@ -72,6 +75,7 @@ class Timeline:
         gap = max(max_gap_s, GAP_PERIODS * period)
         long = steps > gap
         counts = {f'frames that repeat the stamp before them, and are left out: {len(still)}': len(still),
+                  f'frames out of order by less than {max_gap_s:.3g} s, which are left out: {len(late)}': len(late),
                   f'frames out of order, as stamps step back, and the sequence starts anew there: {back.sum()}': back.sum(),
                   f'gaps longer than {gap:.3g} s, after which the sequence starts anew: {long.sum()}': long.sum(),
                   f'the images are {period:.3g} s apart by their stamps: if that is wrong, check the unit, which is seconds in '

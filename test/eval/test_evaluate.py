@@ -232,6 +232,7 @@ def test_no_pair_spans_a_gap() -> None:
 
 @pytest.mark.parametrize(('step', 'expected', 'note'), [
     (-10 * PERIOD, [(0, 1), (1, 2), (2, 3), (4, 5), (5, 6), (6, 7)], 'frames out of order, as stamps step back'),
+    (-PERIOD // 2, [(0, 1), (1, 2), (2, 3), (3, 5), (5, 6), (6, 7)], 'out of order by less than 1 s, which are left out: 1'),
     (0, [(0, 1), (1, 2), (2, 3), (3, 5), (5, 6), (6, 7)], 'frames that repeat the stamp before them, and are left out: 1')])
 def test_stamps_that_do_not_increase_are_treated_as_by_the_node(step: int, expected: list[tuple[int, int]], note: str) -> None:
     world = World(8, {4: step})

@@ -196,6 +196,20 @@ def test_bad_frames_are_reported_and_the_next_good_one_works(running):
         assert matches_from_cloud(clouds[-1]).track_lengths[0] == 2 + number, 'the bad frame cost no track'
 
 
+def test_a_frame_that_comes_after_a_newer_one_costs_no_tracks(running):
+    peer = running().peer
+    first_pair(peer)
+    peer.send(image_message(103 * SECOND // 10), clouds=1)
+    peer.send(image_message(102 * SECOND // 10))
+    wait_for(lambda: 'its stamp is 0.100 s before that of the last frame' in peer.status()[1])
+    clouds = peer.send(image_message(104 * SECOND // 10), clouds=1)
+    assert matches_from_cloud(clouds[-1]).track_lengths[0] == 4
+    peer.send(image_message(102 * SECOND // 10))
+    wait_for(lambda: peer.figures()['frames rejected'] == '2')
+    peer.send(image_message(103 * SECOND // 10))  # two in a row: time went back
+    wait_for(lambda: 'time went back by 0.100 s' in peer.figures()['resets'])
+
+
 def test_frames_that_are_rejected_for_one_reason_are_logged_once(running, capfd):
     peer = running().peer
     for i in range(8):

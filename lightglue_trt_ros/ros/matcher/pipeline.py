@@ -6,6 +6,7 @@ exception would keep engines alive beyond their CUDA context.
 
 from __future__ import annotations
 
+import math
 import threading
 import traceback
 from collections import deque
@@ -150,11 +151,20 @@ class CameraInput:
         self.number, self.handler, self.statistics, self._queue = number, handler, FrameStatistics(), queue
         self.resets: deque[str] = deque(maxlen=1)  # reason of a requested reset
         self.answers = False  # while the networks still open, a question would wait for them
+        self._newest, self._is_late = -math.inf, False  # stamp of the last frame in order; whether one before it came since
 
     def offer(self, item: bytes) -> None:
         """Hand over an item without waiting."""
         if self._queue.accepts:
             self.statistics.arrived(replacing=self._queue.offer(item, self.number))
+
+    def check_order(self, stamp: float, most_s: float) -> None:
+        """Raises FrameError for a frame less than `most_s` before the last one; two in a row are a time that went back."""
+        late_s = self._newest - stamp
+        self._is_late = 0 < late_s < most_s and not self._is_late
+        if self._is_late:
+            raise FrameError(f'its stamp is {late_s:.3f} s before that of the last frame: images come late, or of two publishers')
+        self._newest = stamp
 
     def ask(self, question: Callable[[FrameMatcher], Answer]) -> Future[Answer]:
         """Ask the camera's matcher, without waiting; the pipeline's thread answers between two frames, or when it ends.
@@ -170,13 +180,7 @@ class CameraInput:
 
 
 class Pipeline:
-    """Decodes, matches and publishes the newest message of each camera, in fair turns, on one backend.
-
-        pipeline = Pipeline(config, open_backend, [handler], TrackCounter())
-        pipeline.start()          # returns at once; `state` becomes RUNNING when the backend is open
-        pipeline.inputs[0].offer(item)
-        pipeline.stop()
-    """
+    """Decodes, matches and publishes the newest message of each camera, in fair turns, on one backend."""
 
     def __init__(self, config: MatcherConfig, open_backend: Callable[..., Opened], handlers: Sequence[FrameHandler],
                  counter: TrackCounter, on_open: Callable[[Opened], None] = lambda opened: None,
@@ -303,6 +307,7 @@ class Pipeline:
             matcher.reset(camera.resets.popleft())
         clock = Stopwatch()
         frame = camera.handler.decode(item)
+        camera.check_order(frame.stamp, self.config.max_gap_s)
         clock.lap('decode')
         matches = matcher.process(frame.image, frame.stamp, frame.right, mask=frame.mask, depth=frame.depth, camera=frame.camera)
         clock.lap('process')
