@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from diagnostic_msgs.msg import DiagnosticStatus, KeyValue
 from rclpy.node import Node
-from rclpy.qos import DurabilityPolicy, ReliabilityPolicy
 from rclpy.utilities import get_rmw_implementation_identifier
 from sensor_msgs.msg import CompressedImage
 
@@ -23,6 +22,7 @@ from ..core.types import UInt8
 from ..utils.errors import ConfigError
 from ..utils.processes import fastdds_variable
 from .frame_statistics import FrameStatistics
+from .qos import unheard
 
 STRETCH = 0.05  # of the aspect ratio: a smaller change is not reported
 BLACK, WHITE = 16, 240  # mean gray values of 255, below and above
@@ -153,15 +153,9 @@ def silent(node: Node, statistics: FrameStatistics, wanted: Wanted, *others: Wan
 def why_silent(node: Node, wanted: Wanted, *others: Wanted) -> str:
     """Why a subscription gets no image, for people: no publisher, another type, topic or transport, QoS, or large images."""
     subscription = wanted.subscription
+    if line := unheard(node, subscription, 'qos_reliability'):
+        return line
     publishers = node.get_publishers_info_by_topic(subscription.topic_name)
-    best_effort = [info.node_name for info in publishers if info.qos_profile.reliability == ReliabilityPolicy.BEST_EFFORT]
-    if best_effort and subscription.qos_profile.reliability == ReliabilityPolicy.RELIABLE:
-        return (f'{", ".join(best_effort)} publishes best effort, which a reliable subscription never receives; '
-                'set qos_reliability, or the qos_overrides of this topic, to best_effort')
-    volatile = [info.node_name for info in publishers if info.qos_profile.durability == DurabilityPolicy.VOLATILE]
-    if volatile and subscription.qos_profile.durability == DurabilityPolicy.TRANSIENT_LOCAL:
-        return (f'{", ".join(volatile)} publishes volatile, which a transient local subscription never receives; set the '
-                'durability in the qos_overrides of this topic to volatile')
     topic, kinds = subscription.topic_name, sorted({info.topic_type for info in publishers})
     is_raw, suffix = subscription.msg_type is not CompressedImage, f'/{wanted.compressed}'
     now, instead = (('raw', 'sensor_msgs/msg/Image'), (wanted.compressed, 'sensor_msgs/msg/CompressedImage'))[::1 if is_raw else -1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, QoSPolicyKind, QoSProfile, ReliabilityPolicy
@@ -25,6 +26,20 @@ def newest() -> QoSProfile:
 def latched() -> QoSProfile:
     """For the last message of publishers that keep it, sent before too. Best effort would not get that."""
     return QoSProfile(depth=1, reliability=ReliabilityPolicy.RELIABLE, durability=DurabilityPolicy.TRANSIENT_LOCAL)
+
+
+def unheard(node: Node, subscription: Any, setting: str = '') -> str:
+    """Publishers whose quality a subscription refuses, for people; empty: none. `setting` is a parameter of its reliability."""
+    for policy, least in (('reliability', ReliabilityPolicy.BEST_EFFORT), ('durability', DurabilityPolicy.VOLATILE)):
+        asked = getattr(subscription.qos_profile, policy)
+        names = ', '.join(info.node_name for info in node.get_publishers_info_by_topic(subscription.topic_name)
+                          if asked != least == getattr(info.qos_profile, policy))
+        if names:
+            has, wants = (value.name.lower().replace('_', ' ') for value in (least, asked))
+            also, to = (f'{setting}, or ', ',') if setting and policy == 'reliability' else ('', '')
+            return (f'{names} publishes {has}, which a {wants} subscription never receives; set {also}the {policy} in the '
+                    f'qos_overrides of this topic{to} to {least.name.lower()}')
+    return ''
 
 
 def check_overrides(node: Node) -> None:
