@@ -33,7 +33,7 @@ from .clouds import stamp_seconds
 from .fading_log import FadingLog
 from .frames import FrameTree
 from .parameters import settings_given
-from .qos import OVERRIDABLE, without_effect
+from .qos import OVERRIDABLE, unheard, without_effect
 
 SILENCE_S, ALONE_S = 3.0, 10.0  # without a cloud, diagnostics say so; without a matcher, the log does: it may start more slowly
 CLOUDS = 'sensor_msgs/msg/PointCloud2'
@@ -182,7 +182,7 @@ class OdometryNode(Node):  # type: ignore[misc]
     def _begun(self, calibration: Intrinsics | StereoRig, depth: bool) -> MatchOdometry:
         """The odometry; for another calibration a new one, which goes on from the last pose, in the last unit."""
         before = self._estimator
-        if before is None or before.calibration is not calibration or before.depth != depth:
+        if before is None or not _alike(before.calibration, calibration) or before.depth != depth:
             pose = np.eye(4) if self._pose is None else np.linalg.inv(self._world) @ self._pose @ self._mounting
             unit = None if before is None else before.window.unit
             self._estimator = MatchOdometry(calibration, pose, unit, depth, self._covariance)
@@ -253,9 +253,10 @@ class OdometryNode(Node):  # type: ignore[misc]
         figures = {'state': 'waiting' if self._quality is None else self._quality.value, 'points': str(self._points),
                    'lost for s': f'{lost:.0f}', 'times lost': str(self._losses), 'clouds received': str(self._clouds),
                    'unit': 'unknown' if self._estimator is None else 'own' if self._estimator.baseline_m is None else 'metres'}
-        unheard = '' if self.count_publishers(self._matches.topic_name) else self._why_silent(ALONE_S)
+        can_come = self.count_publishers(self._matches.topic_name) and not unheard(self, self._matches)
+        silent = '' if can_come else self._why_silent(ALONE_S)
         mixed = diagnostics.mixed_matches(self, self._matches.topic_name)
-        for line in filter(None, (self._slowness, unheard, mixed and mixed.message)):
+        for line in filter(None, (self._slowness, silent, mixed and mixed.message)):
             self._problems.warn(self.get_logger(), line)
         self._diagnostics.publish(DiagnosticArray(header=Header(stamp=self.get_clock().now().to_msg()),
                                                   status=[diagnostics.status(self, 'poses', verdict, figures)]))
@@ -281,7 +282,7 @@ class OdometryNode(Node):  # type: ignore[misc]
         if seconds <= least_s:
             return ''
         if self.count_publishers(topic):
-            reason = 'is the matcher active, and does it see images?'
+            reason = unheard(self, self._matches) or 'is the matcher active, and does it see images?'
         else:
             found = ', '.join(name for name, types in self.get_topic_names_and_types()
                               if CLOUDS in types and name.endswith('/matches') and self.count_publishers(name))
@@ -307,6 +308,13 @@ class OdometryNode(Node):  # type: ignore[misc]
 
 def _vector(values: Float64) -> Vector3:
     return Vector3(**dict(zip('xyz', values.tolist(), strict=True)))
+
+
+def _alike(one: Intrinsics | StereoRig, other: Intrinsics | StereoRig) -> bool:
+    """Whether calibrations are the same: a message between them that could not be used may have had others made."""
+    if isinstance(one, StereoRig) and isinstance(other, StereoRig):
+        return one is other or (one.left.nearly(other.left) and one.right.nearly(other.right))
+    return one is other
 
 
 def _figures(calibration: Intrinsics | StereoRig) -> str:

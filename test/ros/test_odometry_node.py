@@ -15,6 +15,7 @@ from diagnostic_msgs.msg import DiagnosticStatus
 from rcl_interfaces.srv import SetParameters
 from rclpy.node import Node
 from rclpy.parameter import Parameter
+from rclpy.qos import QoSProfile, ReliabilityPolicy
 from scipy.spatial.transform import Rotation
 from sensor_msgs.msg import CameraInfo, PointCloud2, PointField
 from support.bags import IMAGE, write_messages
@@ -322,6 +323,18 @@ def test_odometry_restarts_at_last_pose_only_if_calibration_changes(stack, capfd
     assert_continuous(watcher)
 
 
+def test_a_pair_that_is_refused_for_a_moment_and_comes_back_goes_on(stack, capfd):
+    watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(24)))
+    for baseline, part in ((BASELINE, truth[:8]), (0.0, truth[8:9]), (BASELINE, truth[9:])):
+        watcher.right_infos.publish(info(shift=baseline))
+        watcher.hear(info(), *(cloud_of(step, right=STRAIGHT) for step in part))
+    wait_for(lambda: watcher.messages and watcher.messages[-1].header.stamp == cloud_of(truth[-1]).header.stamp)
+    log = capfd.readouterr().err
+    assert '~/odometry waits: the CameraInfos have no baseline' in log
+    assert 'the calibration has changed' not in log
+    assert_continuous(watcher)
+
+
 def test_a_calibration_that_quivers_with_autofocus_costs_no_poses(stack, capfd):
     watcher, truth = Watcher(stack, publish_tf=False), list(steps(poses_of(16)))
     for number, step in enumerate(truth):
@@ -479,6 +492,18 @@ def test_matches_of_another_topic_are_named_where_none_come(stack, capfd, monkey
     watcher.peer.node.create_publisher(PointCloud2, '/points', 1)
     watcher.peer.node.destroy_publisher(watcher.clouds)
     reason = 'nobody publishes it; matches come on /matcher/front/matches: remap matcher/matches to it'
+    wait_for(lambda: watcher.status()[1].endswith(reason))
+    assert capfd.readouterr().err.count(reason) == 1
+
+
+def test_matches_that_it_never_receives_are_named_with_the_remedy(stack, capfd, monkeypatch):
+    monkeypatch.setattr('lightglue_trt_ros.ros.odometry_node.ALONE_S', 3.0)
+    watcher = Watcher(stack, publish_tf=False)
+    watcher.peer.node.destroy_publisher(watcher.clouds)
+    shy = QoSProfile(depth=1, reliability=ReliabilityPolicy.BEST_EFFORT)
+    watcher.peer.node.create_publisher(PointCloud2, '/matcher/matches', shy)
+    reason = ('s: peer publishes best effort, which a reliable subscription never receives; set the reliability in the '
+              'qos_overrides of this topic to best_effort')
     wait_for(lambda: watcher.status()[1].endswith(reason))
     assert capfd.readouterr().err.count(reason) == 1
 
