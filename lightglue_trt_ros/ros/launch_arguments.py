@@ -1,4 +1,4 @@
-"""Words of a command line that ROS passes over: arguments that no launch file declares, and names of parameters as remappings."""
+"""Words of a command line that ROS takes for others: arguments that no launch file declares, parameters and topics mixed up."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ from typing import Any
 
 from ..utils.errors import did_you_mean
 from .parameters import FIELDS, SIMILAR
+
+TOPICS = {'image': 'image', 'image_topic': 'image', 'camera_info': 'camera_info', 'mask': 'mask', 'mask_topic': 'mask',
+          'right_image_topic': 'right/image', 'depth_topic': 'depth'}  # to remap, by that name or the argument of the launch file
 
 
 def value_of(name: str, text: str) -> Any:
@@ -44,3 +47,9 @@ def bare_parameters(words: Sequence[str]) -> list[str]:
     pairs = itertools.pairwise(['', *words])
     return [word for before, word in pairs
             if ':=' in word and word.split(':=')[0] in FIELDS and before not in ('-p', '--param', '-r', '--remap')]
+
+
+def topics_as_parameters(words: Sequence[str]) -> list[tuple[str, str]]:
+    """(word, how to remap) of each word NAME:=VALUE behind -p that names a topic: ROS takes it as a parameter."""
+    given = ((word, word.partition(':=')) for before, word in itertools.pairwise(words) if before in ('-p', '--param'))
+    return [(word, f'-r {TOPICS[name]}:={topic}') for word, (name, _, topic) in given if name in TOPICS]

@@ -139,6 +139,14 @@ def test_a_parameter_without_its_option_is_refused(capfd):
     assert bare_parameters(words) == ['depth:=false']
 
 
+def test_a_topic_given_as_a_parameter_is_refused_with_its_remapping(capfd):
+    for word, remapping in (('image:=/left', 'image:=/left'), ('right_image_topic:=/right', 'right/image:=/right')):
+        with pytest.raises(SystemExit) as ended:
+            matcher(['--ros-args', '-p', 'match_threshold:=0.3', '-p', word])
+        assert ended.value.code == 2
+        assert capfd.readouterr().err.endswith(f' is a topic: write --ros-args -r {remapping}\n')
+
+
 @pytest.mark.slow
 def test_black_frames_lose_odometry_which_recovers_within_ten_frames(peer):
     """Real networks, two processes: 25 frames of a flight, 20 black ones, which are two seconds at 10 Hz, and the flight's next."""
