@@ -10,11 +10,12 @@ from typing import NamedTuple
 import cv2
 import numpy as np
 
+from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.masks import Mask
 from lightglue_trt_ros.core.refinement import COARSE, FINE, Pyramid, refine_points
-from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor
+from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor, epipolar_residuals
 from lightglue_trt_ros.core.types import Float32, FrameMatches, UInt8
 from lightglue_trt_ros.engines.selection import open_backend
 
@@ -151,12 +152,20 @@ class _BaselineStream:
         if points is None or previous is None or previous.shape != image.shape:
             return None if points is None else Prediction(points)
         covariances = covariances_at(Pyramid(previous), Pyramid(image), points.reference, points.current)  # one a stride
-        factor = np.float32(self._variance_factor.update(points.reference, points.current, covariances, camera=shown.camera))
+        factor = np.float32(updated(self._variance_factor, points.reference, points.current, covariances, shown.camera))
         return Prediction(points._replace(covariances=covariances * factor))
 
     def reset(self) -> None:
         self._matcher.reset()
         self._previous = None
+
+
+def updated(factor: VarianceFactor, before: Float32, after: Float32, covariances: Float32,
+            camera: Intrinsics | None = None) -> float:
+    """The factor after M matches of images as large as the extractor's, as `epipolar_residuals` takes them."""
+    measured = epipolar_residuals(before, after, covariances, 1.0, factor.fit_limit, camera)
+    factor.add(measured.quantile, measured.inliers, measured.second_quantile)
+    return factor.value
 
 
 Method = OurMethod | Baseline

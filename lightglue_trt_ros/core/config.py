@@ -134,13 +134,9 @@ class MatcherConfig:
         """The spec of the engines for this configuration, at a resolved precision."""
         return EngineSpec(self.image_height, self.image_width, self.max_keypoints, precision)
 
-    def thresholds(self, scores: ScoreCalibration) -> Thresholds:
-        """As the matcher's graph takes them."""
-        return Thresholds(scores.raw(self.match_threshold), self.detection_threshold, self.depth_confidence)
-
-    def thresholds_at_zero(self, scores: ScoreCalibration) -> Thresholds:
-        """The same for the exit before the first layer."""
-        return Thresholds(scores.after(0).raw(self.match_threshold), self.detection_threshold, self.depth_confidence, at_zero=True)
+    def thresholds(self, scores: ScoreCalibration, at_zero: bool = False) -> Thresholds:
+        """As the matcher's graph takes them, for scores of this calibration; `at_zero` as in Thresholds."""
+        return Thresholds(scores.raw(self.match_threshold), self.detection_threshold, self.depth_confidence, at_zero)
 
 
 def check_setting(field: dataclasses.Field[Any], value: Any) -> None:

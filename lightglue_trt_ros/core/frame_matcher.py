@@ -232,7 +232,7 @@ class FrameMatcher:
         """
         if not (self.backend.early_exits.at_zero and self.config.depth_confidence >= 0 and self.depth_zero.due()):
             return None, ''
-        found, thresholds = None, self.config.thresholds_at_zero(self.backend.score_calibration)
+        found, thresholds = None, self.config.thresholds(self.backend.score_calibration.after(0), at_zero=True)
         sought = sought._replace(fit_limit=math.inf)
         answer, correspondences = pair.match(thresholds, sought)
         clock.lap('match')

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightglue_trt_eval.baselines import MatchedPoints
+from lightglue_trt_eval.predict.methods import updated
 from lightglue_trt_eval.predict.scene import Scene, Timeline
 from lightglue_trt_eval.score.pair_score import score_pair
 from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig, undistort
@@ -137,7 +138,7 @@ def test_factor_of_right_covariances_is_one_behind_every_lens(lens, step):
     camera, logs = camera_of(lens), []
     for seed in range(10):
         first, second, *_ = two_views(camera, seed, step=step)
-        logs.append(np.log(VarianceFactor().update(first, second, covariances(len(first), 0.3), camera=camera)))
+        logs.append(np.log(updated(VarianceFactor(), first, second, covariances(len(first), 0.3), camera=camera)))
     assert 0.8 < np.exp(np.mean(logs)) < 1.25
 
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from support.executables import environment
 from support.networks import moved, photo
 
-from lightglue_trt_eval.predict.methods import covariances_at
+from lightglue_trt_eval.predict.methods import covariances_at, updated
 from lightglue_trt_ros.core import refinement as placement
 from lightglue_trt_ros.core.geometry import epipolar_distances
 from lightglue_trt_ros.core.refinement import (
@@ -258,7 +258,7 @@ def scene(count, sigma, seed=0):
 def test_the_factor_finds_what_variances_lack(wrong_by):
     first, second, covariances = scene(600, 0.1)
     second[:60] += np.random.default_rng(1).uniform(5, 40, (60, 2)).astype(np.float32)  # wrong matches say nothing
-    factor = VarianceFactor().update(first, second, covariances / np.float32(wrong_by))
+    factor = updated(VarianceFactor(), first, second, covariances / np.float32(wrong_by))
     assert wrong_by / 1.4 < factor < wrong_by * 1.4
 
 
@@ -269,7 +269,7 @@ def mean_factor(count, true_px, claimed_px):
         first, second, _ = scene(count, 0, seed)
         second = second + np.random.default_rng(seed).normal(0, 1, second.shape) * np.reshape(true_px, (-1, 1))
         covariances = np.eye(2, dtype=np.float32) * (claimed**2)[:, None, None]
-        logs.append(np.log(VarianceFactor().update(first, second.astype(np.float32), covariances)))
+        logs.append(np.log(updated(VarianceFactor(), first, second.astype(np.float32), covariances)))
     return np.exp(np.mean(logs))
 
 
@@ -294,7 +294,7 @@ def test_variance_factor_is_one_for_correct_mixed_covariances(count):
 def test_a_fifth_of_wrong_matches_changes_no_factor():
     first, second, covariances = scene(300, 0.2)
     second[::5] += np.random.default_rng(1).choice([-1, 1], (60, 2)) * np.random.default_rng(2).uniform(7, 14, (60, 2))
-    assert 0.7 < VarianceFactor().update(first, second.astype(np.float32), covariances) < 1.4
+    assert 0.7 < updated(VarianceFactor(), first, second.astype(np.float32), covariances) < 1.4
 
 
 def test_factor_follows_a_frame_by_the_number_of_its_matches():
@@ -302,10 +302,10 @@ def test_factor_follows_a_frame_by_the_number_of_its_matches():
     for count in (60, 300):
         first, second, covariances = scene(count, 0.2)
         factor = VarianceFactor()
-        before = [factor.update(first, second, covariances) for _ in range(10)][-1]
-        steps.append(np.log(factor.update(first, second, covariances / np.float32(1.3)) / before) / np.log(1.3))
+        before = [updated(factor, first, second, covariances) for _ in range(10)][-1]
+        steps.append(np.log(updated(factor, first, second, covariances / np.float32(1.3)) / before) / np.log(1.3))
         after = factor.value
-        assert factor.update(first[:20], second[:20], covariances[:20]) == after, 'too few to say: it stays'
+        assert updated(factor, first[:20], second[:20], covariances[:20]) == after, 'too few to say: it stays'
     assert 0.3 < steps[0] < 0.7 < steps[1] < 0.95
 
 
@@ -315,11 +315,11 @@ def test_factor_is_right_from_the_first_frame_after_standing():
     for _ in range(30):
         points = rng.uniform((0, 0), (640, 480), (300, 2))
         there = points + rng.normal(0, 0.03, points.shape)
-        standing = factor.update(points.astype(np.float32), there.astype(np.float32), claimed)
+        standing = updated(factor, points.astype(np.float32), there.astype(np.float32), claimed)
     assert standing == pytest.approx(0.1, rel=0.2)
     for seed in range(12):
         first, second, _ = scene(300, 0, seed)
-        value = factor.update(first, (second + rng.normal(0, 0.1, second.shape)).astype(np.float32), claimed)
+        value = updated(factor, first, (second + rng.normal(0, 0.1, second.shape)).astype(np.float32), claimed)
         assert 0.6 < math.erf(math.sqrt(value / 2)) < 0.76, 'share of the points within one deviation'
 
 
@@ -338,7 +338,7 @@ def test_factor_is_not_lowered_where_many_geometries_fit(kind, count):
         first, second = (500 * view[:, :2] / view[:, 2:] + [320, 240] for view in views)
         second = second + rng.normal(0, 0.5, second.shape)
         claimed = np.tile(0.25 * np.eye(2, dtype=np.float32), (count, 1, 1))
-        logs.append(np.log(VarianceFactor().update(first.astype(np.float32), second.astype(np.float32), claimed)))
+        logs.append(np.log(updated(VarianceFactor(), first.astype(np.float32), second.astype(np.float32), claimed)))
     assert 0.8 < np.exp(np.mean(logs)) < 1.25
 
 
@@ -405,12 +405,12 @@ def test_the_geometry_is_found_under_covariances_that_are_too_large(precise, wro
 @pytest.mark.parametrize('count', [0, 5, 29])
 def test_too_few_matches_say_nothing_of_variances(count):
     first, second, covariances = scene(60, 0.1)
-    assert VarianceFactor().update(first[:count], second[:count], covariances[:count] / 9) == 1.0
+    assert updated(VarianceFactor(), first[:count], second[:count], covariances[:count] / 9) == 1.0
 
 
 def test_points_on_one_spot_say_nothing_bad():
     point = np.full((50, 2), 7, np.float32)
-    assert np.isfinite(VarianceFactor().update(point, point, np.tile(np.eye(2, dtype=np.float32), (50, 1, 1))))
+    assert np.isfinite(updated(VarianceFactor(), point, point, np.tile(np.eye(2, dtype=np.float32), (50, 1, 1))))
 
 
 def test_unmatched_points_are_found_where_their_neighbours_went(image, points):
@@ -533,6 +533,7 @@ import time
 import cv2
 import numpy as np
 from lightglue_trt_ros.core.refinement import Pyramid, refine_points
+from lightglue_trt_eval.predict.methods import updated
 from lightglue_trt_ros.core.refinement.variance_factor import VarianceFactor
 cv2.setNumThreads(1)
 rng = np.random.default_rng(0)
@@ -542,7 +543,7 @@ factor = VarianceFactor()
 def work():
     for _ in range(20):
         placed = refine_points(*frames, points, points[:800] + 1)
-        factor.update(points[:800], placed.points[:800], placed.covariances[:800])
+        updated(factor, points[:800], placed.points[:800], placed.covariances[:800])
 work()
 time.sleep(0.3)
 all_threads, mine = time.process_time(), time.thread_time()

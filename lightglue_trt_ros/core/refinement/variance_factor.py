@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..cameras import Intrinsics
 from ..geometry import sampled_model
 from ..lens import in_image
-from ..types import Float32, Float64
+from ..types import Float64
 
 ENOUGH = 30  # matches for an estimate; the geometry takes eight
 SAMPLES = 300  # matches at most: more do not improve the estimate
@@ -80,13 +80,6 @@ class VarianceFactor:
         else:
             weight = expected / (expected + noise)
             self._log, self._variance = self._log + weight * (measured - self._log), (1 - weight) * expected
-
-    def update(self, points0: Float32, points1: Float32, covariances: Float32, unit: float = 1.0,
-               camera: Intrinsics | None = None) -> float:
-        """The factor after M matches, as `epipolar_residuals` takes them."""
-        measured = epipolar_residuals(points0, points1, covariances, unit, self.fit_limit, camera)
-        self.add(measured.quantile, measured.inliers, measured.second_quantile)
-        return self.value
 
 
 Points = NDArray[np.float32] | NDArray[np.float64]

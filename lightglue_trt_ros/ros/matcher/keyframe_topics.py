@@ -60,13 +60,13 @@ class KeyframeTopics:
         self._waiting += 1
         try:
             response.values = _columns(await awaited(self._matches_between(*_stamps(request.names)), self._node))
-        except LightglueTrtError as error:
-            response.values = [_text(str(error))]
         except Exception as error:
-            words = f'matching two keyframes failed, {in_words(error)}'
-            if self._failures.due(words):
-                self._log.error(words)
-            response.values = [_text(words)]
+            words = str(error)
+            if not isinstance(error, LightglueTrtError):
+                words = f'matching two keyframes failed, {in_words(error)}'
+                if self._failures.due(words):
+                    self._log.error(words)
+            response.values = [ParameterValue(type=ParameterType.PARAMETER_STRING, string_value=words)]
         self._waiting -= 1
         if self._closed and not self._waiting:  # rclpy sends the response first
             self._node.executor.create_task(self._node.destroy_service, self._service)
@@ -89,7 +89,3 @@ def _columns(matches: FrameMatches) -> list[ParameterValue]:
     columns: list[Any] = [located.reference_keypoints, located.keypoints, located.scores, covariances, located.xyz, located.sigma_z]
     return [ParameterValue(type=ParameterType.PARAMETER_DOUBLE_ARRAY, double_array_value=column)
             for column in np.column_stack(columns).T.tolist()]
-
-
-def _text(words: str) -> ParameterValue:
-    return ParameterValue(type=ParameterType.PARAMETER_STRING, string_value=words)
