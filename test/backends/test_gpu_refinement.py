@@ -86,7 +86,7 @@ def points_of(features, size):
     return to_original(features.keypoints, ENGINE, size)
 
 
-@pytest.mark.parametrize('size', [ENGINE, (240, 320), (120, 300)], ids=str)
+@pytest.mark.parametrize('size', [ENGINE, (240, 320), (120, 300), (90, 120)], ids=str)
 def test_matches_are_returned_refined_as_on_the_host(backend, gpu, size):
     assert isinstance(backend, RefiningBackend)
     images = pair(size)
