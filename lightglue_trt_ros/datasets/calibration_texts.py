@@ -72,8 +72,9 @@ def of_text(text: str) -> dict[str, Any]:
         return _of_kapture(text)
     if '<sensor ' in text and '<calibration ' in text:
         return _of_metashape_project(text)
-    return _of_metashape(text) if '<projection>' in text else \
-        colmap.cameras_of(text) or _of_numbers(text) or _of_assignments(text)
+    if '<projection>' in text:
+        return _of_metashape(text)
+    return colmap.cameras_of(text) or _of_numbers(text) or _of_assignments(text)
 
 
 def _values_in(text: str) -> list[str]:

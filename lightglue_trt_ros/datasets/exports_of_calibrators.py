@@ -28,8 +28,7 @@ def _mc_calib(values: Values) -> Cameras:
 
 def _multical(values: Values) -> Cameras:
     """multical's calibration.json. Its poses are camera from rig; cam2_to_cam1 is that of cam2 where the rig is cam1."""
-    poses = {name.partition('_to_')[0]: np.linalg.inv([*np.column_stack([pose['R'], pose['T']]), [0, 0, 0, 1]]).tolist()
-             for name, pose in values['camera_poses'].items()}
+    poses = {name.partition('_to_')[0]: _in_rig(pose['R'], pose['T']) for name, pose in values['camera_poses'].items()}
     return {name: {**camera, **({'T_rig_cam': poses[name]} if name in poses else {})} for name, camera in values['cameras'].items()}
 
 
@@ -37,9 +36,14 @@ def _aniposelib(values: Values) -> Cameras:
     """Its calibration.toml: camera from rig by a rotation vector and a translation."""
     return {str(camera.get('name', name)): {
         'resolution': camera['size'], 'camera_matrix': camera['matrix'], 'dist_coeffs': camera['distortions'],
-        'distortion_model': 'equidistant' if camera.get('fisheye') else 'radtan', 'T_rig_cam': np.linalg.inv([
-            *np.column_stack([cv2.Rodrigues(np.array(camera['rotation'], np.float64))[0], camera['translation']]), [0, 0, 0, 1]])
-        .tolist()} for name, camera in values.items() if isinstance(camera, dict) and 'matrix' in camera}
+        'distortion_model': 'equidistant' if camera.get('fisheye') else 'radtan',
+        'T_rig_cam': _in_rig(cv2.Rodrigues(np.array(camera['rotation'], np.float64))[0], camera['translation'])}
+        for name, camera in values.items() if isinstance(camera, dict) and 'matrix' in camera}
+
+
+def _in_rig(rotation: Any, translation: Any) -> Any:
+    """Rig from camera, 4x4 in lists, of camera from rig."""
+    return np.linalg.inv([*np.column_stack([rotation, translation]), [0, 0, 0, 1]]).tolist()
 
 
 def _basalt(values: Values) -> Cameras:

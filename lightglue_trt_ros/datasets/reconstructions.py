@@ -161,9 +161,8 @@ def _of_opensfm(values: list[dict[str, Any]], path: Path) -> dict[str, Float64]:
     if len(parts) != 1:
         counts = ", ".join(str(len(part)) for part in parts)
         raise BagError(f'{path} has {len(parts)} reconstructions, of {counts} images, which no pose joins: leave one in it')
-    return {name: np.asarray(np.linalg.inv(_whole(np.column_stack([
-        cv2.Rodrigues(np.array(shot['rotation'], np.float64))[0], shot['translation']]))), np.float64)
-        for name, shot in parts[0].items()}
+    return {name: _from_camera(np.column_stack([cv2.Rodrigues(np.array(shot['rotation'], np.float64))[0], shot['translation']]))
+            for name, shot in parts[0].items()}
 
 
 def _of_pandaset(values: list[dict[str, Any]], path: Path) -> dict[str, Float64]:
@@ -176,9 +175,8 @@ def _of_pandaset(values: list[dict[str, Any]], path: Path) -> dict[str, Float64]
 
 def _of_bop(values: dict[str, Any], path: Path) -> dict[str, Float64]:
     """Camera from world, in millimetres; images are 000000.png, 000001.png ... Raises BagError."""
-    return _checked({f'{int(number):06d}.png': np.asarray(np.linalg.inv(_whole(np.column_stack([
-        np.reshape(frame['cam_R_w2c'], (3, 3)), np.array(frame['cam_t_w2c']) / 1000]))), np.float64)
-        for number, frame in values.items()}, path)
+    return _checked({f'{int(number):06d}.png': _from_camera(np.column_stack([
+        np.reshape(frame['cam_R_w2c'], (3, 3)), np.array(frame['cam_t_w2c']) / 1000])) for number, frame in values.items()}, path)
 
 
 def _of_virtual_kitti(text: str, path: Path) -> dict[str, Float64]:
@@ -187,7 +185,7 @@ def _of_virtual_kitti(text: str, path: Path) -> dict[str, Float64]:
     for words in filter(None, map(str.split, text.splitlines()[1:])):
         number, *camera = map(int, words[:-16])
         name = f'Camera_{camera[0]}/rgb_{number:05d}.jpg' if camera else f'{number:05d}.png'
-        poses[name] = np.asarray(np.linalg.inv(_whole(np.array(words[-16:-4], np.float64))), np.float64)
+        poses[name] = _from_camera(np.array(words[-16:-4], np.float64))
     return _checked(poses, path)
 
 
@@ -234,6 +232,11 @@ def _of_polycam(path: Path) -> dict[str, Float64]:
 def _whole(rows: ArrayLike) -> Float64:
     """The 4x4 matrix whose first three rows these are, or their 12 numbers row by row."""
     return np.vstack([np.reshape(np.asarray(rows, np.float64), (3, 4)), [0, 0, 0, 1]])
+
+
+def _from_camera(rows: ArrayLike) -> Float64:
+    """World from camera, of the first three rows of camera from world."""
+    return np.asarray(np.linalg.inv(_whole(rows)), np.float64)
 
 
 def _checked(poses: dict[str, Float64], path: Path) -> dict[str, Float64]:

@@ -107,6 +107,7 @@ class Residuals:
         return self.of(np.arange(0, len(self.x0), max(1, len(self.x0) // count)))
 
     def of(self, rows: Rows) -> Residuals:
+        """Those of the points `rows` (N,)."""
         covariances = (each if len(each) == 1 else each[rows] for each in (self.covariances1, self.covariances0))
         return Residuals(self.x0[rows], self.x1[rows], *covariances)
 
