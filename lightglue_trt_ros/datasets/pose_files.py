@@ -1,4 +1,4 @@
-"""Text files of poses: those of TUM, KITTI and EuRoC, matrices, and columns by their names."""
+"""Text files of poses: those of TUM, KITTI and EuRoC, matrices, and columns by their names (`pose_columns`)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
 
 from ..core.types import Float64
-from ..utils.errors import BagError, first_of, naming
+from ..utils.errors import BagError, naming
+from .pose_columns import Columns, angles_in, echoed_columns, named_columns
 from .poses import Trajectory, is_rotation, poses_from
-from .stamps import HEADING, LEAST_DIGITS, MS, NS, SPLITS, US, is_number, parse_nanoseconds, parse_stamp, read_lines, rows_of
+from .stamps import LEAST_DIGITS, SPLITS, is_number, parse_stamp, read_lines, rows_of
 
 KINDS = ('tum', 'kitti', 'euroc')
 OFF_UNIT = 0.05  # of a quaternion's length: where columns have no names, more shows that these are others
@@ -26,23 +26,9 @@ _FOUR_SEASONS_VALUES = 10, 11  # with commas
 _USUAL_NAMES = {'tum': 'TUM', 'euroc': 'EuRoC'}
 _LAST_ROW = [0, 0, 0, 1]  # of a 4x4 matrix
 _NAMES_ADVICE = 'keep one line above the values that names the columns, as timestamp x y z qx qy qz qw'
-_UNIT = rf'(_?(s|secs?|seconds|{NS}|{US}|{MS}))?'  # of a time
-_IN_BRACKETS = re.compile(rf'\s*[\[(]\s*(s|secs?|seconds|{NS}|{US}|{MS}|mm|cm)\s*[\])]', re.IGNORECASE)
-_POSITION = r'(?:(?:.*\.)?(?:pose_|transform_)*(?:p|t|pos(?:ition)?|loc(?:ation)?|tran(?:s|slation)?)(?:[_.].*)?[_.]?)?'  # before x
-_ROTATION = r'(?:.*\.)?(?:pose_|transform_)*(?:q|quat|quaternion|r|rot|rotation|o|orientation)(?:[_.].*)?[_.]?'
-_AFTER = '(_mm|_cm|_m)?(_world_device|_odometry_device)?'  # an axis; the last two are Project Aria's
-_TIME = rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}'
-_DIGITS = {13: 10**6, 16: 10**3}  # of a time since 1970 in milliseconds and microseconds: as seconds it is beyond MAX_STAMP_NS
-_PER_METRE = {'_mm': 1000, '_cm': 100}  # by the end of a position's name
-_ROSTOPIC = 'field.'  # before the names of `rostopic echo -p`, whose times are nanoseconds
-_FRAMES = r'.*header[._]frame_id|(.*[._])?child_frame_id|(device|camera|cam|sensor|object|body)_(id|name)|subject|segment'
-_SECONDS = re.compile(r'((?:(?:.*[._])?(?:t|time|(?:time)?stamp|tv)[._]?)?)(?:s|secs?|seconds)')  # of a time in two columns
-_UNITS = (NS, 1), (US, 10**3), (MS, 10**6)
-_OF_MESSAGE = r'(.*\.)?header[._]stamp'
 
 _TARTANAIR = re.compile(r'pose_(left|right|[lr]cam_(front|back|left|right|top|bottom))\.txt')  # names of its files
 _NED = np.array([[0.0, 0, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]])  # axes forward, right and down from the optical frame
-_ANGLES = re.compile(r'(^|\W)(heading|yaw|omega)\W+(pitch|phi)\W+(roll|kappa)(\W|$)', re.IGNORECASE)
 
 _FORMS = (f'poses are {_TUM_VALUES} a line (TUM: t tx ty tz qx qy qz qw; with commas EuRoC: t,x,y,z,qw,qx,qy,qz), without times, '
           f'one for each image, {_TUM_VALUES - 1}, or matrices of {_KITTI_VALUES} or {_MATRIX_VALUES}, also after a time; else '
@@ -56,14 +42,14 @@ def kind_of(path: Path) -> str:
     number, line = lines[0] if lines else (0, '')
     separator = _separator(line)
     count = len(words := line.split(separator))
-    if angles := _angles_in(headings, count):
+    if angles := angles_in(headings, count):
         raise BagError(f'{path} has rotations as angles, {angles}, whose order and axes differ between tools: '
                        'export quaternions or matrices, RealityCapture and Metashape as COLMAP or XML')
     forms = _FORMS + _OF_JSON * [*headings, line][0].startswith(('{', '['))
     if not lines:
         raise BagError(f'{path} holds no pose: {forms}')
     with naming(path):
-        named = _named_columns(headings, count)
+        named = named_columns(headings, count)
     if named is None and not any(map(is_number, words[:2])):
         echo = 'ros2 topic echo --csv writes lines that are read; ' * line.startswith('header:')
         raise BagError(f'{path}, line {number} begins with {line[:60]!r}: {echo}{forms}')
@@ -89,12 +75,12 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
     separator = _separator(first) or (',' if kind == 'euroc' else None)
     words = first.split(separator) if lines else []
     with naming(path):
-        named = _named_columns(headings, len(words)) or _echoed_columns(words)
+        named = named_columns(headings, len(words)) or echoed_columns(words)
     is_four_seasons = len(words) in _FOUR_SEASONS_VALUES and words[9].strip().isdigit()  # its quality; VINS has velocities there
     form = '4Seasons' if named is None and kind == 'euroc' and is_four_seasons else _USUAL_NAMES[kind]
-    usual, order = {'TUM': (_Columns([0], [1, 2, 3, 4, 5, 6, 7]), 't x y z qx qy qz qw'),
-                    '4Seasons': (_Columns([0], [1, 2, 3, 4, 5, 6, 7], 1), 't,x,y,z,qx,qy,qz,qw,…, and t in nanoseconds'),
-                    'EuRoC': (_Columns([0], [1, 2, 3, 5, 6, 7, 4], 1), 't,x,y,z,qw,qx,qy,qz, and t in nanoseconds')}[form]
+    usual, order = {'TUM': (Columns([0], [1, 2, 3, 4, 5, 6, 7]), 't x y z qx qy qz qw'),
+                    '4Seasons': (Columns([0], [1, 2, 3, 4, 5, 6, 7], 1), 't,x,y,z,qx,qy,qz,qw,…, and t in nanoseconds'),
+                    'EuRoC': (Columns([0], [1, 2, 3, 5, 6, 7, 4], 1), 't,x,y,z,qw,qx,qy,qz, and t in nanoseconds')}[form]
     order = f'{order}, where no line above names the columns: {_NAMES_ADVICE}' if named is None else \
         'by the line that names the columns' if headings else 'as `ros2 topic echo --csv` writes them'
     columns = named or usual
@@ -152,120 +138,6 @@ def _known(path: Path, table: Float64) -> tuple[NDArray[np.bool_], str]:
 def _separator(line: str) -> str | None:
     """What stands between the values; None for spaces."""
     return next((each for each in ';,' if each in line), None)
-
-
-class _Columns(NamedTuple):
-    """Where a line of a file has what."""
-
-    stamp: list[int]  # one column, or seconds and a part of one
-    pose: list[int]  # x, y, z, qx, qy, qz, qw
-    unit_ns: int = 10**9  # of the one column of the stamp; 0: by its digits
-    per_metre: int = 1  # units of the position
-    frames: Sequence[int] = ()  # columns that name the frames of a pose
-    from_world: bool = False  # whether its poses are camera from world
-    part_ns: int = 1  # of the second column of the stamp
-
-    def stamp_of(self, words: Sequence[str]) -> int:
-        """In nanoseconds. Of two columns each may have the whole time: seconds with a fraction, or more than a second of parts.
-
-        Raises ValueError.
-        """
-        first, *rest = (words[column] for column in self.stamp)
-        unit_ns = self.unit_ns or _DIGITS.get(len(first.partition('.')[0]), 10**9)
-        try:
-            whole = parse_nanoseconds(first) if unit_ns == 1 else parse_stamp(first, unit_ns)
-            parts = sum(parse_stamp(each, self.part_ns) for each in rest)
-            return whole if whole % 10**9 else parts if parts >= 10**9 else whole + parts
-        except ValueError as error:
-            advice = '' if self.unit_ns or rest or not is_number(first) else ': name its unit, as timestamp_ns or timestamp_us'
-            raise ValueError(f'{error}{advice}') from None
-
-
-def _echoed_columns(words: Sequence[str]) -> _Columns | None:
-    """Of a message in a line: seconds, nanoseconds, its frame, perhaps a child frame, x, y, z, qx, qy, qz, qw; None of others."""
-    first = next((at for at, word in enumerate(words) if at > 1 and is_number(word)), 0)
-    if first not in (3, 4) or not all(word.isdigit() for word in words[:2]) or len(words) < first + 7:
-        return None
-    return _Columns([0, 1], list(range(first, first + 7)), frames=range(2, first))
-
-
-def _named_columns(headings: Sequence[str], count: int) -> _Columns | None:
-    """The columns by the last of `headings` that names a time and all of a pose.
-
-    The header.stamp of the same message comes before other times: the first column of its file mostly is the time of reception.
-    Raises ValueError where a line names several poses, or `count` columns, as many as there are values, and not all of these.
-    """
-    is_kapture = any(heading.startswith('kapture format') for heading in headings)
-    for heading in reversed(headings):
-        for split in SPLITS:
-            names = _names_in(heading, split)
-            if pose := _pose_in(names):
-                break
-        split_stamp, part_ns = _split_stamp(names)
-        stamps = split_stamp, _found(names, (_OF_MESSAGE,))
-        own = [each for each in stamps if pose and each and names[pose[0]].startswith(names[each[0]].rpartition('header')[0])]
-        if pose and (stamp := [*own, _found(names, (_TIME,))][0]):
-            units = [] if own else [unit for form, unit in _UNITS if re.search(f'{form}$', names[stamp[0]])]
-            units += [1] * (len(stamp) < 2 and any(name.startswith(_ROSTOPIC) for name in names))
-            frames = [at for at, name in enumerate(names) if re.fullmatch(_FRAMES, name)]
-            return _Columns(stamp, pose, [*units, 0][0], _PER_METRE.get(names[pose[0]][-3:], 1), frames, is_kapture,
-                            part_ns)
-        if (not pose and _sets_in(names, _ROTATION, 'xyzw')) or (len(names) == count > 1 and (pose or HEADING.match(heading))):
-            raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, or timestamp_ms, _us or '
-                             '_ns), a position (x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
-    return None
-
-
-def _pose_in(names: Sequence[str]) -> list[int]:
-    """The columns of x, y, z, qx, qy, qz, qw, those of one topic; none where a part is absent.
-
-    Raises ValueError where several topics have a pose.
-    """
-    positions, rotations = _sets_in(names, _POSITION, 'xyz'), _sets_in(names, _ROTATION, 'xyzw')
-    if len(positions) == len(rotations) == 1:  # whatever stands before them
-        rotations = dict(zip(positions, rotations.values(), strict=True))
-    poses = {topic: positions[topic] + rotations[topic] for topic in positions if topic in rotations}
-    if len(poses) > 1:
-        raise ValueError(f'it has the poses of {first_of(sorted(poses), 4)}: keep the columns of one')
-    return next(iter(poses.values()), [])
-
-
-def _sets_in(names: Sequence[str], form: str, axes: str) -> dict[str, list[int]]:
-    """The columns of all axes whose names differ by the axis alone, the first of each topic, as odom in odom.pos.x."""
-    found: dict[tuple[str, ...], dict[str, int]] = {}
-    for at, name in enumerate(names):
-        if match := re.fullmatch(f'({form})([{axes}]){_AFTER}', name):
-            found.setdefault((match[1], *match.groups('')[2:]), {}).setdefault(match[2], at)
-    sets = [(head.rstrip('._').rpartition('.')[0], columns) for (head, *_), columns in found.items() if len(columns) == len(axes)]
-    return {topic: [columns[axis] for axis in axes] for topic, columns in reversed(sets)}
-
-
-def _split_stamp(names: Sequence[str]) -> tuple[list[int], int]:
-    """The columns of seconds and of a part of one, as timestamp_sec and timestamp_nsec, and the part's unit in ns; or none."""
-    seconds = {match[1]: at for at, name in enumerate(names) if name != 's' and (match := _SECONDS.fullmatch(name))}
-    found = (([seconds[match[1]], at], unit_ns) for at, name in enumerate(names) for unit, unit_ns in _UNITS
-             if (match := re.fullmatch(f'(.*?){unit}', name)) and match[1] in seconds)
-    return next(found, ([], 1))
-
-
-def _names_in(heading: str, split: re.Pattern[str]) -> list[str]:
-    text = re.sub(r'\[.*?\]|\(.*?\)', '', _IN_BRACKETS.sub(r'_\1', heading)).strip()
-    return [name.strip(' %"\'').lower().replace('/', '.').replace(' ', '_') for name in split.split(text)]
-
-
-def _angles_in(headings: Sequence[str], count: int) -> str:
-    """The angles in a line that names `count` columns, any number for 0; empty where a line names a quaternion."""
-    lines = [(heading, _names_in(heading, split)) for heading in headings for split in SPLITS]
-    if any(_sets_in(names, _ROTATION, 'xyzw') for _, names in lines):
-        return ''
-    found = (_ANGLES.search(heading) for heading, names in lines if count in (0, len(names)))
-    return next((angles[0].strip(' ,#;') for angles in found if angles), '')
-
-
-def _found(names: Sequence[str], forms: Sequence[str]) -> list[int]:
-    """The first column of each form; none unless each has one."""
-    columns = [at for form in forms for at in [at for at, name in enumerate(names) if re.fullmatch(form, name)][:1]]
-    return columns if len(columns) == len(forms) else []
 
 
 def read_kitti(path: Path, stamps_ns: Sequence[int], numbered: Mapping[int, int] | None = None) -> Trajectory:
