@@ -18,6 +18,7 @@ from ..core.types import Float64
 from .calibration_exports import as_chain
 from .calibration_fields import SIZES, Fields, is_zero, rigid
 from .calibration_lens import MODEL_KEYS, OTHERS, camera_model, lens_of
+from .calibration_shapes import in_order
 from .calibration_texts import BySize
 from .fitted_lenses import LISTED, PARAMETERS, fitted
 from .opencv_pairs import sides_of, step_of_pair
@@ -246,7 +247,7 @@ def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
     fields = Fields(values)
     model = camera_model(fields, 'model', 'camera_model', 'model_type')
     parameters = _parameters(fields, model)
-    size, k = _size_and_k(fields, 0 if model in LISTED else len(parameters))
+    size, k, order = _size_and_k(fields, 0 if model in LISTED else len(parameters))
     is_matrix = _matrix_of(fields) is not None
     projected = _projected(fields, size) if rectified and is_matrix else None
     if projected is not None:
@@ -259,22 +260,24 @@ def _plain(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
     if parameters and lens not in ('none', *POLYNOMIAL):
         raise ValueError(f'{model} with {lens} is not read: undistort the images, or calibrate anew with {model} and radtan')
     camera = _camera(size, k, model if parameters else lens, d, parameters)
-    return replace(camera, source=', '.join(filter(None, (camera.source, fields.text('remark')))))
+    return replace(camera, source=', '.join(filter(None, (camera.source, fields.text('remark'), order))))
 
 
-def _size_and_k(fields: Fields, parameters: int) -> tuple[tuple[int, int], list[float]]:
-    """Width and height, and the 9 numbers of K; of a list of intrinsics behind so many `parameters`."""
+def _size_and_k(fields: Fields, parameters: int) -> tuple[tuple[int, int], list[float], str]:
+    """Width and height, the 9 numbers of K, and of an unusual order of a list a remark; it stands behind so many `parameters`."""
     matrix, listed = _matrix_of(fields), fields.first(*MATRICES_OR_LISTS)
     if matrix is None and listed is not None:
-        return _size(fields, SIZES[4]), _pinhole(*fields.numbers(listed, *{4, 4 + parameters})[-4:])
+        size, numbers = _size(fields, SIZES[4]), fields.numbers(listed, *{4, 4 + parameters})[-4:]
+        ordered = in_order(numbers, size)
+        return size, _pinhole(*ordered), f'whose {listed} are fx, cx, fy, cy by their values' * (ordered != numbers)
     if matrix is None:
-        return _size(fields, SIZES[0]), _pinhole(*map(fields.number, _focals_of(fields)))
+        return _size(fields, SIZES[0]), _pinhole(*map(fields.number, _focals_of(fields))), ''
     size, k = _size(fields, SIZES[1]), _k_of(fields, matrix)  # four numbers are DSEC's
     if not any(k[2:6:3]) and all(k[6:8]):  # column by column, as Open3D, Record3D and MATLAB have it
         k = [k[row + 3 * column] for row in range(3) for column in range(3)]
     if 'fx' in fields and fields.number('fx') != k[0]:
         raise ValueError(f'{fields.whole(matrix)} has the focal length {k[0]:g}, and fx is {fields.number("fx"):g}: remove one')
-    return size, k
+    return size, k, ''
 
 
 def _projected(fields: Fields, size: tuple[int, int]) -> Intrinsics | None:

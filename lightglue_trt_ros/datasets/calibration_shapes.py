@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 from .export_tables import Values
@@ -9,6 +11,7 @@ from .export_tables import Values
 _NERFSTUDIO = ('camera_model', 'w', 'h', 'fl_x', 'fl_y', 'cx', 'cy', 'k1', 'k2', 'k3', 'k4', 'p1', 'p2', 'is_fisheye')
 _INNER = ('projection', 'intrinsics', 'intrinsic', 'camera_intrinsics', 'cameraintrinsics', 'camera_matrix', 'cameramatrix', 'k')
 _INNER_MATRICES = 'camera_matrix', 'cameramatrix', 'intrinsic_matrix', 'mtx', 'k'
+SQUARE = 0.03  # logarithm of fx over fy: pixels of cameras are nearer to squares
 _OF_MIDDLE = {'u0': 'cx', 'v0': 'cy', 'ppx': 'cx', 'ppy': 'cy'}  # other names of a principal point
 
 
@@ -89,3 +92,15 @@ def named(cameras: Any) -> Any:
     keys = [next((str(each[key]) for key in ('name', 'camera_name', 'id') if key in each), str(number))
             for number, each in enumerate(cameras)]
     return dict(zip(keys, cameras, strict=True)) if len(set(keys)) == len(keys) else cameras
+
+
+def in_order(numbers: Sequence[float], size: tuple[int, int]) -> list[float]:
+    """fx, fy, cx, cy of the four `numbers` of a camera with images of `size`, which OpenLORIS has as fx, cx, fy, cy.
+
+    Only in this order are its pixels squares and its principal point is nearer to the middle then.
+    """
+    first, second, third, fourth = numbers
+    if min(numbers) > 0 and abs(math.log(first / third)) < SQUARE < abs(math.log(first / second)) and \
+            abs(second / size[0] - 0.5) < abs(third / size[0] - 0.5):
+        return [first, third, second, fourth]
+    return list(numbers)

@@ -813,6 +813,18 @@ def test_colmaps_models_have_opencvs_coefficients(write, model: str, numbers: st
     assert load_intrinsics(Path(f'{path}:cam7')).width == 320
 
 
+@pytest.mark.parametrize(('numbers', 'fy', 'is_told'), [
+    ([450.0, 319.5, 451.0, 239.5], 451.0, True), ([450.0, 451.0, 319.5, 239.5], 451.0, False),
+    ([325.0, 325.5, 319.5, 239.5], 325.5, False), ([320.0, 240.0, 320.0, 240.0], 240.0, False)],
+    ids=['openloris', 'usual', 'all alike', '90 degrees both ways'])
+def test_list_of_intrinsics_may_have_the_middle_between(write, numbers: list[float], fy: float, is_told: bool) -> None:
+    camera = load_intrinsics(write(f'width: 640\nheight: 480\nmodel: pinhole\nintrinsics: !!opencv-matrix\n   rows: 1\n   cols: 4\n'
+                                   f'   dt: d\n   data: {numbers}\n'))
+    assert camera.k[1, 1] == fy
+    assert camera.k[0, 2] == sum(numbers[:3]) - numbers[0] - fy
+    assert ('fx, cx, fy, cy' in camera.source) == is_told
+
+
 def test_rational_polynomials_of_basalt_and_luxonis(write) -> None:
     d = [0.1, 0.2, 0.001, 0.002, 0.3, 0.4, 0.5, 0.6]
     lens = dict(zip(('k1', 'k2', 'p1', 'p2', 'k3', 'k4', 'k5', 'k6'), d, strict=True))
