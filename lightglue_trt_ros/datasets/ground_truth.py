@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from ..core.timing import usual_period
 from ..core.types import Float64
@@ -22,6 +22,7 @@ from .image_folders import euroc_ground_truth
 from .own_odometry import PATH, TF, Origin, OwnOdometry
 from .pose_files import KINDS, axes_by_name, kind_of, read_arkitscenes, read_kitti, read_quaternions
 from .pose_json import read_nuscenes, read_spectacular
+from .pose_times import numbered, timed
 from .poses import Poses, Trajectory, are_on_grid, interpolated
 from .reconstructions import read_reconstruction
 from .sequence import POSE_STAMPED, POSE_TOPIC, Recording, Topic
@@ -37,7 +38,6 @@ _AIMS = re.compile('goal|initial_?pose|setpoint|waypoint|desired', re.IGNORECASE
 _FUSE = 'has positions without rotations, and pose errors need both: give the Odometry of a fusion with an IMU (robot_localization)'
 _OF_TOOLS = {'.traj': read_arkitscenes, '.jsonl': read_spectacular, '.json': read_nuscenes}  # by endings; None of another file
 GAP_PERIODS, GAP_LIMITS = 3, 10  # usual times between poses, and times `max_difference_s`: what is longer than both is a gap
-SECOND, LEAST_EPOCH_NS = 10**9, 10**18  # a time since 1970 is larger: September 2001
 _SAME = 1e-2  # metres, and of the rotation matrix's entries: between mountings that several transforms give
 _MOVED = 'moved into the camera as asked'
 _AS_IT_IS = "taken as the camera's own (--camera-in-body says otherwise)"
@@ -132,71 +132,15 @@ def _from_file(recording: Recording, path: Path, kind: str | None, camera_in_bod
     if kind not in KINDS:
         raise BagError(f'{path}: ground truth of kind {kind!r}: it is one of {", ".join(KINDS)}')
     if kind == 'kitti':
-        poses = read_kitti(path, _kitti_stamps(recording, path), _numbered(recording))
+        poses = read_kitti(path, _kitti_stamps(recording, path), numbered(recording))
         if camera_in_body is None and (axes := axes_by_name(path)) is not None:
             return poses.of_camera(axes, "with TartanAir's axes, forward, right and down, by the name of the file")
     else:
         poses = read_quaternions(path, kind) if kind == 'tum' else euroc_ground_truth(path)
-        poses = _timed(poses, recording, on_note)
+        poses = timed(poses, recording, on_note)
     if isinstance(recording, FolderRecording) and recording.kind == kind:
         return recording.of_camera(poses, camera_in_body)
     return poses.of_camera(camera_in_body, _AS_IT_IS if camera_in_body is None else _MOVED)
-
-
-def _timed(truth: Trajectory, recording: Recording, on_note: Callable[[str], None]) -> Trajectory:
-    """The same poses with the stamps of the images, where one of both has numbers of frames instead of times."""
-    folder = isinstance(recording, FolderRecording)
-    if not _are_whole(truth.stamps_ns) and not (folder and len(recording) == len(truth)):
-        return truth
-    stamps = np.array([frame.stamp_ns for frame in recording.frames()], np.int64)
-    if 2 * np.isin(stamps, truth.stamps_ns).sum() >= len(stamps):
-        return truth
-    counted = [name for name, own in (('poses', truth.stamps_ns), ('images', stamps)) if _counts(own)]
-    if len(stamps) != len(truth) and isinstance(recording, FolderRecording) and (own := _by_number(truth, recording)) is not None:
-        on_note(f'{truth.source}: the times of the poses are whole numbers, as those of frames are, and each is in the name of an '
-                'image: these images get the poses of their numbers')
-        return own
-    if not counted:
-        return truth
-    first, last = (truth.stamps_ns if counted[0] == 'poses' else stamps)[[0, -1]] // SECOND
-    count = f'{truth.source}: the times of the {counted[0]} count from {first} to {last} s, as numbers of frames do'
-    if len(stamps) != len(truth):
-        on_note(f'{count}, and there are {len(truth)} poses and {len(stamps)} images: if they are no times, give each pose the '
-                'stamp of its image')
-        return truth
-    on_note(f'{count}, and there are as many poses as images: each image gets the pose of its place')
-    return Trajectory(stamps, truth.poses, f'{truth.source}, one pose per image')
-
-
-def _by_number(truth: Trajectory, recording: FolderRecording) -> Trajectory | None:
-    """The poses with the stamps of the images whose names end in their whole seconds.
-
-    None where a pose has no such image, and where most have the stamp of an image: these may be times.
-    """
-    stamps, wanted = _numbered(recording), (truth.stamps_ns // SECOND).tolist()
-    may_be_times = 2 * np.isin(truth.stamps_ns, recording.stamps_ns).sum() >= len(truth)
-    if may_be_times or not _are_whole(truth.stamps_ns) or not stamps.keys() >= set(wanted):
-        return None
-    return Trajectory(np.array([stamps[number] for number in wanted], np.int64), truth.poses, f'{truth.source}, by number')
-
-
-def _numbered(recording: Recording) -> dict[int, int]:
-    """The stamps of a folder's images by the numbers in which their names end; empty unless each has its own."""
-    if not isinstance(recording, FolderRecording):
-        return {}
-    numbers = [int(match[0]) for file in recording.files if (match := re.search(r'\d+$', file.stem))]
-    return dict(zip(numbers, recording.stamps_ns, strict=True)) if len(set(numbers)) == len(recording) else {}
-
-
-def _are_whole(stamps_ns: NDArray[np.int64]) -> bool:
-    """Whether stamps are whole seconds that ascend, and no times since 1970."""
-    whole = len(stamps_ns) > 2 and not (stamps_ns % SECOND).any() and stamps_ns[-1] < LEAST_EPOCH_NS
-    return bool(whole and (np.diff(stamps_ns) > 0).all())
-
-
-def _counts(stamps_ns: NDArray[np.int64]) -> bool:
-    """Whether they are whole seconds, one after the other."""
-    return _are_whole(stamps_ns) and bool((np.diff(stamps_ns) == SECOND).all())
 
 
 def _kitti_stamps(recording: Recording, path: Path) -> Sequence[int]:

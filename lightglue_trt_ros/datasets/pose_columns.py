@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..utils.errors import first_of
-from .stamps import HEADING, MS, NS, SPLITS, US, is_number, parse_nanoseconds, parse_stamp
+from .stamps import HEADING, LEAST_DIGITS, MS, NS, SPLITS, US, is_number, parse_nanoseconds, parse_stamp
 
 _UNIT = rf'(_?(s|secs?|seconds|{NS}|{US}|{MS}))?'  # of a time
 _IN_BRACKETS = re.compile(rf'\s*[\[(]\s*(s|secs?|seconds|{NS}|{US}|{MS}|mm|cm)\s*[\])]', re.IGNORECASE)
@@ -15,6 +15,8 @@ _POSITION = r'(?:(?:.*\.)?(?:pose_|transform_)*(?:p|t|pos(?:ition)?|loc(?:ation)
 _ROTATION = r'(?:.*\.)?(?:pose_|transform_)*(?:q|quat|quaternion|r|rot|rotation|o|orientation)(?:[_.].*)?[_.]?'
 _AFTER = '(_mm|_cm|_m)?(_world_device|_odometry_device)?'  # an axis; the last two are Project Aria's
 _TIME = rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}'
+_UNIT_ALONE = rf'secs?|seconds|{NS}|{US}|{MS}'  # as SubT-MRS calls a time
+_FRAME = r'(frame|image|img)_?(id|idx|index|number)?'  # whose number may be a stamp, as that of 4Seasons
 _DIGITS = {13: 10**6, 16: 10**3}  # of a time since 1970 in milliseconds and microseconds: as seconds it is beyond MAX_STAMP_NS
 _PER_METRE = {'_mm': 1000, '_cm': 100}  # by the end of a position's name
 _ROSTOPIC = 'field.'  # before the names of `rostopic echo -p`, whose times are nanoseconds
@@ -35,6 +37,7 @@ class Columns(NamedTuple):
     frames: Sequence[int] = ()  # columns that name the frames of a pose
     from_world: bool = False  # whether its poses are camera from world
     part_ns: int = 1  # of the second column of the stamp
+    named: int = 0  # how many columns the line of names has; 0 without one
 
     def stamp_of(self, words: Sequence[str]) -> int:
         """In nanoseconds. Of two columns each may have the whole time: seconds with a fraction, or more than a second of parts.
@@ -60,12 +63,13 @@ def echoed_columns(words: Sequence[str]) -> Columns | None:
     return Columns([0, 1], list(range(first, first + 7)), frames=range(2, first))
 
 
-def named_columns(headings: Sequence[str], count: int) -> Columns | None:
-    """The columns by the last of `headings` that names a time and all of a pose.
+def named_columns(headings: Sequence[str], words: Sequence[str]) -> Columns | None:
+    """The columns by the last of `headings` that names a time and all of a pose; `words` are the values of a line.
 
     The header.stamp of the same message comes before other times: the first column of its file mostly is the time of reception.
-    Raises ValueError where a line names several poses, or `count` columns, as many as there are values, and not all of these.
+    Raises ValueError where a line names several poses, or as many columns as there are values, and not all of these.
     """
+    count = len(words)
     is_kapture = any(heading.startswith('kapture format') for heading in headings)
     for heading in reversed(headings):
         for split in SPLITS:
@@ -75,16 +79,23 @@ def named_columns(headings: Sequence[str], count: int) -> Columns | None:
         split_stamp, part_ns = _split_stamp(names)
         stamps = split_stamp, _found(names, (_OF_MESSAGE,))
         own = [each for each in stamps if pose and each and names[pose[0]].startswith(names[each[0]].rpartition('header')[0])]
-        if pose and (stamp := [*own, _found(names, (_TIME,))][0]):
+        if pose and (stamp := [*own, _time_in(names, words)][0]):
             units = [] if own else [unit for form, unit in _UNITS if re.search(f'{form}$', names[stamp[0]])]
             units += [1] * (len(stamp) < 2 and any(name.startswith(_ROSTOPIC) for name in names))
             frames = [at for at, name in enumerate(names) if re.fullmatch(_FRAMES, name)]
-            return Columns(stamp, pose, [*units, 0][0], _PER_METRE.get(names[pose[0]][-3:], 1), frames, is_kapture,
-                            part_ns)
-        if (not pose and _sets_in(names, _ROTATION, 'xyzw')) or (len(names) == count > 1 and (pose or HEADING.match(heading))):
+            return Columns(stamp, pose, [*units, 0][0], _PER_METRE.get(names[pose[0]][-3:], 1), frames, is_kapture, part_ns,
+                           len(names))
+        is_whole = len(names) == count > 1 and (pose or HEADING.match(heading) or len(_names_in(heading, SPLITS[0])) == count)
+        if is_whole or (not pose and _sets_in(names, _ROTATION, 'xyzw')):
             raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, or timestamp_ms, _us or '
                              '_ns), a position (x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
     return None
+
+
+def _time_in(names: Sequence[str], words: Sequence[str]) -> list[int]:
+    """The column of a time, or else one that has only the name of a unit, or of a frame and a value as long as a stamp."""
+    frame = [at for at in _found(names, (_FRAME,)) if at < len(words) and len(words[at].strip()) >= LEAST_DIGITS]
+    return _found(names, (_TIME,)) or _found(names, (_UNIT_ALONE,)) or frame
 
 
 def _pose_in(names: Sequence[str]) -> list[int]:

@@ -49,7 +49,7 @@ def kind_of(path: Path) -> str:
     if not lines:
         raise BagError(f'{path} holds no pose: {forms}')
     with naming(path):
-        named = named_columns(headings, count)
+        named = named_columns(headings, words)
     if named is None and not any(map(is_number, words[:2])):
         echo = 'ros2 topic echo --csv writes lines that are read; ' * line.startswith('header:')
         raise BagError(f'{path}, line {number} begins with {line[:60]!r}: {echo}{forms}')
@@ -75,10 +75,10 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
     separator = _separator(first) or (',' if kind == 'euroc' else None)
     words = first.split(separator) if lines else []
     with naming(path):
-        named = named_columns(headings, len(words)) or echoed_columns(words)
+        named = named_columns(headings, words) or echoed_columns(words)
     is_four_seasons = len(words) in _FOUR_SEASONS_VALUES and words[9].strip().isdigit()  # its quality; VINS has velocities there
     form = '4Seasons' if named is None and kind == 'euroc' and is_four_seasons else _USUAL_NAMES[kind]
-    usual, order = {'TUM': (Columns([0], [1, 2, 3, 4, 5, 6, 7]), 't x y z qx qy qz qw'),
+    usual, order = {'TUM': (Columns([0], [1, 2, 3, 4, 5, 6, 7], 0), 't x y z qx qy qz qw'),
                     '4Seasons': (Columns([0], [1, 2, 3, 4, 5, 6, 7], 1), 't,x,y,z,qx,qy,qz,qw,…, and t in nanoseconds'),
                     'EuRoC': (Columns([0], [1, 2, 3, 5, 6, 7, 4], 1), 't,x,y,z,qw,qx,qy,qz, and t in nanoseconds')}[form]
     order = f'{order}, where no line above names the columns: {_NAMES_ADVICE}' if named is None else \
@@ -95,15 +95,16 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
             raise ValueError(f'poses of more frames than {" and ".join(frames)}: record a bag of the topic, or keep these')
         try:
             stamp, values = columns.stamp_of(words), [_number(words[column]) for column in columns.pose]
-            if named is None and (length := math.hypot(*values[3:])) and abs(length - 1) > OFF_UNIT:
-                raise ValueError(f'the quaternion {values[3:]} has length {length:.2f}, not 1')
+            if columns.named != len(words) and (length := math.hypot(*values[3:])) and abs(length - 1) > OFF_UNIT:
+                raise ValueError(f'the quaternion {values[3:]} has length {length:.2f}, not 1'
+                                 + f', and {len(words)} values have {columns.named} names' * bool(columns.named))
         except ValueError as error:
             raise ValueError(f'{error} ({order})') from None
         return stamp, values
 
     rows = rows_of(path, lines, row)
     stamps, table = [stamp for stamp, _ in rows], np.asarray([values for _, values in rows], np.float64).reshape(-1, 7)
-    name = form if columns == usual else \
+    name = form if columns._replace(named=0) == usual else \
         'by the names of its columns' if headings else f'of {" in ".join(frames[::-1])}, echoed'
     if named is None and form == 'EuRoC':
         name += ': no line names the columns, qw is taken as the first of the quaternion'

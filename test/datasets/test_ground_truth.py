@@ -717,6 +717,37 @@ def test_seven_values_that_end_in_no_quaternion_are_refused(tmp_path: Path) -> N
         load_ground_truth(Bag(tmp_path / 'bag').open(), file=path)
 
 
+@pytest.mark.parametrize('heading', [
+    f'# frame_id, {", ".join(f"translation_{x}" for x in "xyz")}, {", ".join(f"rotation_{x}" for x in "xyzw")}, scale, quality',
+    'nsecs,x,y,z,qx,qy,qz,qw,v,w'], ids=['4seasons', 'subt-mrs'])
+def test_time_may_be_called_by_its_unit_or_as_a_frame(tmp_path: Path, heading: str) -> None:
+    path = tmp_path / 'poses.csv'
+    path.write_text(f'{heading}\n1403636579763555584,1,2,3,0,0,0.6,0.8,1,3\n')
+    truth = read_quaternions(path, kind_of(path))
+    assert truth.stamps_ns.tolist() == [1403636579763555584]
+    np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
+
+
+@pytest.mark.parametrize('time', ['1403636579763', '1403636579763555'])
+def test_digits_tell_the_unit_where_no_line_names_it(tmp_path: Path, time: str) -> None:
+    path = tmp_path / 'poses.txt'
+    path.write_text(f'{time} 1 2 3 0 0 0 1\n')
+    assert read_quaternions(path, kind_of(path)).stamps_ns.tolist() == [int(f'{time:0<19}')]
+
+
+@pytest.mark.parametrize('digits', [13, 16, 19])
+def test_times_of_images_tell_the_unit_of_those_of_poses(tmp_path: Path, digits: int) -> None:
+    """Blackbird has microseconds without a line of names."""
+    stamps, notes = [1526523160 * SECOND + k * 10**8 for k in range(3)], list[str]()
+    folder = image_folder(tmp_path / 'in', [np.zeros((8, 9), np.uint8)] * 3, [f'{each / 1e9:.1f}' for each in stamps])
+    (tmp_path / 'poses.csv').write_text(''.join(f'{str(stamp)[:digits]},{k},0,0,1,0,0,0\n' for k, stamp in enumerate(stamps)))
+    truth = load_ground_truth(open_recording(folder), file=tmp_path / 'poses.csv', on_note=notes.append)
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == stamps
+    assert len(notes) == (digits < 19)
+    assert all('only as mi' in line for line in notes)
+
+
 @pytest.mark.parametrize(('time', 'stamp'), [
     ('1403636579763', 1403636579763 * 10**6), ('1403636579763555', 1403636579763555 * 10**3), ('1403636579', 1403636579 * SECOND)])
 def test_digits_tell_the_unit_of_a_time_since_1970(tmp_path: Path, time: str, stamp: int) -> None:
@@ -869,7 +900,8 @@ def test_lines_of_a_tracker_that_saw_nothing_are_left_out(tmp_path: Path, lost: 
     ('timestamp,x,y,z,roll,pitch,yaw,v\n1403636579763555584,0,0,0,0.1,0.2,0.3,1\n', None, 'columns are timestamp,x,.*a quaternion'),
     ('# time x y z roll pitch yaw v\n1.5 0 0 0 0.1 0.2 0.3 1\n', None, 'its columns are time x y z roll pitch yaw v: '),
     ('timestamp_min,x,y,z,qx,qy,qz,qw\n23393942,0,0,0,0,0,0,1\n', None, 'timestamp_min,.*in seconds, or timestamp_ms, _us or _ns'),
-    ('#frame_id, t_x,t_y,t_z,r_x,r_y,r_z,r_w,v\n1403636579763555584,1,2,3,0,0,0.6,0.8,1\n', None, 'are frame_id, .*: a time'),
+    ('imgid, x_gt, y_gt, z_gt, omega_gt, phi_gt, kappa_gt, x_gps\n1, 1, 2, 3, 0.8, 0, 0, 0.6\n', None, 'are imgid, .*: a time'),
+    ('timestamp,x,y,z,qx,qy,qz,qw,v\n7,1.5,1,2,3,0,0,0.6,0.8,1\n', None, 'length 3.06, not 1, and 10 values have 9 names'),
     ('# stamp, where_x, where_y, where_z, q_x, q_y, q_z, q_w, more\n1403636579763555584,1,2,3,0,0,0.6,0.8\n', None,
      'columns are stamp, where_x, .* a position .x, y, z. and'),
     ('Format Version,1.23,Capture Start Time\n,,,,,,,\n,Name,drone,drone,2,3,4,5\nFrame,Time (s),X,Y,Z,X,Y,Z\n0,0,1,2,3,4,5,6\n',
