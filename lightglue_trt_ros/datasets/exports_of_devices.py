@@ -71,6 +71,12 @@ def _record3d(values: Values) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name not in ('perFrameIntrinsicCoeffs', 'poses', 'initPose')}
 
 
+def _orbbec(values: Values) -> Cameras:
+    """The .ini that its viewer writes: color and depth, each with OpenCV's coefficients in a section of its own."""
+    return {name.lower(): {**values[f'{name}Intrinsic'], **values.get(f'{name}Distortion', {})}
+            for name in ('Color', 'Depth') if f'{name}Intrinsic' in values}
+
+
 def _spectacular(camera: dict[str, Any]) -> dict[str, Any]:
     """Spectacular AI's calibration.json; imuToCamera takes points of the IMU into the camera."""
     kind = camera['model']
@@ -103,6 +109,7 @@ TOOLS: Tools = (
     ({'CalibrationInformation'}.issubset, _kinect),
     (lambda values: values.get('cameraData'), _luxonis),
     ({'K', 'perFrameIntrinsicCoeffs'}.issubset, one(_record3d)),
+    ({'ColorIntrinsic'}.issubset, _orbbec),
     (lambda values: isinstance(values.get('cameras'), list) and 'focalLengthX' in values['cameras'][0],
      lambda values: enumerate(map(_spectacular, values['cameras']))),
     ({'cameraIntrinsics', 'resolution'}.issubset, one(_photonvision)),

@@ -78,8 +78,12 @@ def _maplab(entry: dict[str, Any]) -> dict[str, Any]:
 
 
 def _vikit(values: Values) -> dict[str, Any]:
-    """SVO's and FAST-LIVO's: cam_d0 ... are k1, k2, p1, p2, k3 of a pinhole, and coefficients of a fisheye are k1 to k4."""
-    kind = str(values['cam_model'])
+    """SVO's and FAST-LIVO's: cam_d0 ... are k1, k2, p1, p2, k3 of a pinhole, and coefficients of a fisheye are k1 to k4.
+
+    Coco-LIC names no model, and the size in another way.
+    """
+    kind, values = str(values.get('cam_model', 'pinhole')), {
+        **{f'cam_{side}': values[f'image_{side}'] for side in ('width', 'height') if f'image_{side}' in values}, **values}
     model = _VIKIT.get(kind.lower())
     names = [name for name in ('cam_d{}', 'k{}') for name in map(name.format, range(5)) if name in values]
     *size, fx, fy, cx, cy = (values[f'cam_{name}'] for name in ('width', 'height', 'fx', 'fy', 'cx', 'cy'))
@@ -139,7 +143,7 @@ TOOLS: Tools = (
         _maplab(camera) for sensor in values['sensors'] if sensor.get('sensor_type') == 'NCAMERA' for camera in sensor['cameras'])),
     (_vikit_names, lambda values: {int(name[3:]): _vikit(values[name]) for name in _vikit_names(values)}),
     (all_have(lambda camera: 'projection_type' in camera), lambda values: enumerate(map(_opensfm, values.values()))),
-    ({'cam_model', 'cam_fx'}.issubset, one(_vikit)),
+    ({'cam_fx'}.issubset, one(_vikit)),
     ({'calibration', 'width', 'height'}.issubset, one(_mast3r_slam)),
     ({'image_width', 'distortion_type', 'cam0'}.issubset, _airslam),
     ({'Camera.fxl'}.issubset, _ov2slam))

@@ -23,6 +23,7 @@ OFF_UNIT = 0.05  # of a quaternion's length: where columns have no names, more s
 FEW = 10  # poses that may have one rotation
 _KITTI_VALUES, _TUM_VALUES, _MATRIX_VALUES = 12, 8, 16
 _FOUR_SEASONS_VALUES = 10, 11  # with commas
+_POSITION_VALUES = 4  # with a time, as of Hilti's challenges
 _USUAL_NAMES = {'tum': 'TUM', 'euroc': 'EuRoC'}
 _LAST_ROW = [0, 0, 0, 1]  # of a 4x4 matrix
 _NAMES_ADVICE = 'keep one line above the values that names the columns, as timestamp x y z qx qy qz qw'
@@ -33,6 +34,7 @@ _NED = np.array([[0.0, 0, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]])  # a
 _FORMS = (f'poses are {_TUM_VALUES} a line (TUM: t tx ty tz qx qy qz qw; with commas EuRoC: t,x,y,z,qw,qx,qy,qz), without times, '
           f'one for each image, {_TUM_VALUES - 1}, or matrices of {_KITTI_VALUES} or {_MATRIX_VALUES}, also after a time; else '
           f'{_NAMES_ADVICE}')
+_POSITIONS = 'it has only positions, as of a prism or GPS, and the figures need rotations; name a file that has both (--truth)'
 _OF_JSON = '; JSON is read of the tools in docs/evaluation.md'
 
 
@@ -58,7 +60,7 @@ def kind_of(path: Path) -> str:
     if separator or named is not None or count == _TUM_VALUES:
         return 'euroc' if separator else 'tum'
     if count not in (_KITTI_VALUES, _MATRIX_VALUES):
-        raise BagError(f'{path}, line {number}: {count} values: {_FORMS}')
+        raise BagError(f'{path}, line {number}: {count} values: {_POSITIONS if count == _POSITION_VALUES else _FORMS}')
     return 'kitti'
 
 
@@ -124,8 +126,7 @@ def _known(path: Path, table: Float64) -> tuple[NDArray[np.bool_], str]:
     """
     known, doubt = np.asarray(np.isfinite(table).all(axis=1) & table[:, 3:].any(axis=1), np.bool_), ''
     if len(table) > 1 and np.isfinite(table).all() and not table[:, 3:].any():
-        raise BagError(f'{path}: the quaternions of all {len(table)} poses are 0: it has only positions, as of a prism or GPS, '
-                       'and the figures need rotations; name a file that has both (--truth)')
+        raise BagError(f'{path}: the quaternions of all {len(table)} poses are 0: {_POSITIONS}')
     if not known.any():
         known[:] = True
     elif not known.all():

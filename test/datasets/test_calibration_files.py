@@ -813,6 +813,27 @@ def test_colmaps_models_have_opencvs_coefficients(write, model: str, numbers: st
     assert load_intrinsics(Path(f'{path}:cam7')).width == 320
 
 
+def test_sections_of_an_orbbec_are_its_cameras(write) -> None:
+    lens = 'k1=0.1\nk2=0.2\nk3=0.3\nk4=0.4\nk5=0.5\nk6=0.6\np1=0.001\np2=0.002\n'
+    sizes = 'width=640\nheight=480\n'
+    text = ''.join(f'[{name}Intrinsic]\n{FLAT_K.replace(": ", "=").replace("450", focal)}{sizes}\n[{name}Distortion]\n{lens}\n'
+                   for name, focal in (('Depth', '350'), ('Color', '450'))) + '[D2CTransformParam]\nrot0=1\ntrans0=-14.5\n'
+    path = write(text)
+    camera, depth = (load_intrinsics(Path(f'{path}:{name}')) for name in ('color', 'depth'))
+    assert (camera.width, camera.height, camera.k.tolist(), depth.k[0, 0]) == (640, 480, K, 350)
+    assert camera.d.tolist() == [0.1, 0.2, 0.001, 0.002, 0.3, 0.4, 0.5, 0.6]
+    assert distortion_model(camera) == 'rational_polynomial'
+
+
+@pytest.mark.parametrize('size', ['image', 'cam'])
+def test_camera_of_vikit_may_have_no_model(write, size: str) -> None:
+    """As Coco-LIC's."""
+    lens = ''.join(f'cam_d{number}: {value}\n' for number, value in enumerate([*RADTAN, 0.01]))
+    k = ''.join(f'cam_{line}\n' for line in FLAT_K.splitlines())
+    camera = load_intrinsics(write(f'{size}_width: 640\n{size}_height: 480\n{k}{lens}'))
+    assert (camera.width, camera.height, camera.k.tolist(), camera.d.tolist()) == (640, 480, K, [*RADTAN, 0.01])
+
+
 @pytest.mark.parametrize(('numbers', 'fy', 'is_told'), [
     ([450.0, 319.5, 451.0, 239.5], 451.0, True), ([450.0, 451.0, 319.5, 239.5], 451.0, False),
     ([325.0, 325.5, 319.5, 239.5], 325.5, False), ([320.0, 240.0, 320.0, 240.0], 240.0, False)],

@@ -900,6 +900,7 @@ def test_lines_of_a_tracker_that_saw_nothing_are_left_out(tmp_path: Path, lost: 
     ('timestamp,x,y,z,roll,pitch,yaw,v\n1403636579763555584,0,0,0,0.1,0.2,0.3,1\n', None, 'columns are timestamp,x,.*a quaternion'),
     ('# time x y z roll pitch yaw v\n1.5 0 0 0 0.1 0.2 0.3 1\n', None, 'its columns are time x y z roll pitch yaw v: '),
     ('timestamp_min,x,y,z,qx,qy,qz,qw\n23393942,0,0,0,0,0,0,1\n', None, 'timestamp_min,.*in seconds, or timestamp_ms, _us or _ns'),
+    ('1646320773.5 1 2 3\n', None, 'line 1: 4 values: it has only positions'),
     ('imgid, x_gt, y_gt, z_gt, omega_gt, phi_gt, kappa_gt, x_gps\n1, 1, 2, 3, 0.8, 0, 0, 0.6\n', None, 'are imgid, .*: a time'),
     ('timestamp,x,y,z,qx,qy,qz,qw,v\n7,1.5,1,2,3,0,0,0.6,0.8,1\n', None, 'length 3.06, not 1, and 10 values have 9 names'),
     ('# stamp, where_x, where_y, where_z, q_x, q_y, q_z, q_w, more\n1403636579763555584,1,2,3,0,0,0.6,0.8\n', None,
