@@ -18,7 +18,7 @@ from ..core.types import Float64
 from .calibration_exports import as_chain
 from .calibration_fields import SIZES, Fields, is_zero, rigid
 from .calibration_lens import MODEL_KEYS, OTHERS, camera_model, lens_of
-from .calibration_shapes import in_order
+from .calibration_shapes import ORDERS, USUAL, order_of
 from .calibration_texts import BySize
 from .fitted_lenses import LISTED, PARAMETERS, fitted
 from .opencv_pairs import sides_of, step_of_pair
@@ -268,8 +268,9 @@ def _size_and_k(fields: Fields, parameters: int) -> tuple[tuple[int, int], list[
     matrix, listed = _matrix_of(fields), fields.first(*MATRICES_OR_LISTS)
     if matrix is None and listed is not None:
         size, numbers = _size(fields, SIZES[4]), fields.numbers(listed, *{4, 4 + parameters})[-4:]
-        ordered = in_order(numbers, size)
-        return size, _pinhole(*ordered), f'whose {listed} are fx, cx, fy, cy by their values' * (ordered != numbers)
+        order = order_of(numbers, size)
+        ordered = [numbers[place] for place in ORDERS[order]]
+        return size, _pinhole(*ordered), f'whose {listed} are {order} by their values' * (order != USUAL)
     if matrix is None:
         return _size(fields, SIZES[0]), _pinhole(*map(fields.number, _focals_of(fields))), ''
     size, k = _size(fields, SIZES[1]), _k_of(fields, matrix)  # four numbers are DSEC's

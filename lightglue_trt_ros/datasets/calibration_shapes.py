@@ -12,6 +12,8 @@ _NERFSTUDIO = ('camera_model', 'w', 'h', 'fl_x', 'fl_y', 'cx', 'cy', 'k1', 'k2',
 _INNER = ('projection', 'intrinsics', 'intrinsic', 'camera_intrinsics', 'cameraintrinsics', 'camera_matrix', 'cameramatrix', 'k')
 _INNER_MATRICES = 'camera_matrix', 'cameramatrix', 'intrinsic_matrix', 'mtx', 'k'
 SQUARE = 0.03  # logarithm of fx over fy: pixels of cameras are nearer to squares
+USUAL = 'fx, fy, cx, cy'
+ORDERS = {USUAL: (0, 1, 2, 3), 'fx, cx, fy, cy': (0, 2, 1, 3), 'cx, cy, fx, fy': (2, 3, 0, 1)}  # OpenLORIS's, Azure Kinect's SDK's
 _OF_MIDDLE = {'u0': 'cx', 'v0': 'cy', 'ppx': 'cx', 'ppy': 'cy'}  # other names of a principal point
 
 
@@ -94,13 +96,15 @@ def named(cameras: Any) -> Any:
     return dict(zip(keys, cameras, strict=True)) if len(set(keys)) == len(keys) else cameras
 
 
-def in_order(numbers: Sequence[float], size: tuple[int, int]) -> list[float]:
-    """fx, fy, cx, cy of the four `numbers` of a camera with images of `size`, which OpenLORIS has as fx, cx, fy, cy.
+def order_of(numbers: Sequence[float], size: tuple[int, int]) -> str:
+    """That of ORDERS in which a camera with images of `size` has its four `numbers`: the usual one, if its pixels are squares then.
 
-    Only in this order are its pixels squares and its principal point is nearer to the middle then.
+    Else the one with squares and the principal point nearest to the middle.
     """
-    first, second, third, fourth = numbers
-    if min(numbers) > 0 and abs(math.log(first / third)) < SQUARE < abs(math.log(first / second)) and \
-            abs(second / size[0] - 0.5) < abs(third / size[0] - 0.5):
-        return [first, third, second, fourth]
-    return list(numbers)
+    def off_middle(order: str) -> float:
+        fx, fy, cx, cy = (numbers[place] for place in ORDERS[order])
+        is_square = order == USUAL or abs(math.log(fx / fy)) < SQUARE
+        return max(abs(cx / size[0] - 0.5), abs(cy / size[1] - 0.5)) if is_square else math.inf
+
+    is_usual = min(numbers) <= 0 or abs(math.log(numbers[0] / numbers[1])) < SQUARE
+    return USUAL if is_usual else min(ORDERS, key=off_middle)

@@ -834,16 +834,18 @@ def test_camera_of_vikit_may_have_no_model(write, size: str) -> None:
     assert (camera.width, camera.height, camera.k.tolist(), camera.d.tolist()) == (640, 480, K, [*RADTAN, 0.01])
 
 
-@pytest.mark.parametrize(('numbers', 'fy', 'is_told'), [
-    ([450.0, 319.5, 451.0, 239.5], 451.0, True), ([450.0, 451.0, 319.5, 239.5], 451.0, False),
-    ([325.0, 325.5, 319.5, 239.5], 325.5, False), ([320.0, 240.0, 320.0, 240.0], 240.0, False)],
-    ids=['openloris', 'usual', 'all alike', '90 degrees both ways'])
-def test_list_of_intrinsics_may_have_the_middle_between(write, numbers: list[float], fy: float, is_told: bool) -> None:
-    camera = load_intrinsics(write(f'width: 640\nheight: 480\nmodel: pinhole\nintrinsics: !!opencv-matrix\n   rows: 1\n   cols: 4\n'
+@pytest.mark.parametrize(('numbers', 'right', 'order'), [
+    ([450.0, 319.5, 451.0, 239.5], [450.0, 451.0, 319.5, 239.5], 'fx, cx, fy, cy'),
+    ([319.5, 239.5, 450.0, 451.0], [450.0, 451.0, 319.5, 239.5], 'cx, cy, fx, fy'),
+    *[(numbers, numbers, '') for numbers in (
+        [450.0, 451.0, 319.5, 239.5], [325.0, 325.5, 319.5, 239.5], [320.0, 240.0, 320.0, 240.0], [450.0, 400.0, 300.0, 260.0])]],
+    ids=['openloris', 'azure kinect', 'usual', 'all alike', '90 degrees both ways', 'no squares'])
+def test_order_of_four_intrinsics_is_known_by_their_values(write, numbers: list[float], right: list[float], order: str) -> None:
+    camera = load_intrinsics(write('width: 640\nheight: 480\nmodel: pinhole\nintrinsics: !!opencv-matrix\n   rows: 1\n   cols: 4\n'
                                    f'   dt: d\n   data: {numbers}\n'))
-    assert camera.k[1, 1] == fy
-    assert camera.k[0, 2] == sum(numbers[:3]) - numbers[0] - fy
-    assert ('fx, cx, fy, cy' in camera.source) == is_told
+    assert camera.k[[0, 1, 0, 1], [0, 1, 2, 2]].tolist() == right
+    assert order in camera.source
+    assert ('by their values' in camera.source) == bool(order)
 
 
 def test_rational_polynomials_of_basalt_and_luxonis(write) -> None:
