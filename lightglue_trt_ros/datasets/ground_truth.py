@@ -23,7 +23,7 @@ from .own_odometry import PATH, TF, Origin, OwnOdometry
 from .pose_files import KINDS, axes_by_name, kind_of, read_arkitscenes, read_kitti, read_quaternions
 from .pose_json import read_nuscenes, read_spectacular
 from .pose_times import numbered, timed
-from .poses import Poses, Trajectory, are_on_grid, interpolated
+from .poses import Poses, Trajectory, are_on_grid, are_positions, interpolated
 from .reconstructions import read_reconstruction
 from .sequence import POSE_STAMPED, POSE_TOPIC, Recording, Topic
 from .stamps import read_stamps
@@ -196,6 +196,11 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
         if name is not None and chosen[0].type == TF and child_frame is None:
             tracks = _measured(own_odometry, chosen[0], tracks, on_note)
         poses = _moving(tracks if child_frame is not None else _that_carry(bag, tracks, on_note), chosen[0], child_frame)
+        if are_positions(poses.rows):
+            doubt = f'all rotations of {poses} are equal, as where only positions are measured, by GPS or a prism'
+            if name is None:
+                raise BagError(f'{doubt}: name the topic if it has rotations (--truth-topic)')
+            on_note(f'{name}: {doubt}: figures need both')
         truth = _of_camera(bag, poses, chosen[0], camera_in_body, on_note)
         if name is None and own_odometry.origin_of(poses, chosen[0]) is Origin.IMAGES:
             on_note(f'{poses} of {chosen[0].name} have the stamps of the images: if an odometry computed them from these, figures '

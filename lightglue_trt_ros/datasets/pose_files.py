@@ -15,12 +15,11 @@ from numpy.typing import NDArray
 from ..core.types import Float64
 from ..utils.errors import BagError, naming
 from .pose_columns import Columns, angles_in, echoed_columns, named_columns
-from .poses import Trajectory, is_rotation, poses_from
+from .poses import Trajectory, are_positions, is_rotation, poses_from
 from .stamps import LEAST_DIGITS, SPLITS, is_number, parse_stamp, read_lines, rows_of
 
 KINDS = ('tum', 'kitti', 'euroc')
 OFF_UNIT = 0.05  # of a quaternion's length: where columns have no names, more shows that these are others
-FEW = 10  # poses that may have one rotation
 _KITTI_VALUES, _TUM_VALUES, _MATRIX_VALUES = 12, 8, 16
 _FOUR_SEASONS_VALUES = 10, 11  # with commas
 _POSITION_VALUES = 4  # with a time, as of Hilti's challenges
@@ -60,7 +59,8 @@ def kind_of(path: Path) -> str:
     if separator or named is not None or count == _TUM_VALUES:
         return 'euroc' if separator else 'tum'
     if count not in (_KITTI_VALUES, _MATRIX_VALUES):
-        raise BagError(f'{path}, line {number}: {count} values: {_POSITIONS if count == _POSITION_VALUES else _FORMS}')
+        is_position = count == _POSITION_VALUES and len(words[0].partition('.')[0]) >= LEAST_DIGITS
+        raise BagError(f'{path}, line {number}: {count} values: {_POSITIONS if is_position else _FORMS}')
     return 'kitti'
 
 
@@ -131,8 +131,7 @@ def _known(path: Path, table: Float64) -> tuple[NDArray[np.bool_], str]:
         known[:] = True
     elif not known.all():
         doubt = f'; lines without a pose, left out: {(~known).sum()}'
-    taken = table[known]
-    if len(taken) > FEW and (taken[:, 3:] == taken[0, 3:]).all() and not (taken[:, :3] == taken[0, :3]).all():
+    if are_positions(table[known]):
         doubt += '; all quaternions are equal, as in a file of only positions'
     return known, doubt
 

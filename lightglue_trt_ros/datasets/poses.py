@@ -11,6 +11,7 @@ from ..core.types import Float64
 from ..utils.errors import BagError
 
 _STILL = 1e-3  # metres, and of the rotation matrix's entries
+FEW = 10  # poses that may have one rotation
 GRID = 2.0**-32  # of numbers in the poses that this package computes: a quarter of a nanometre
 
 
@@ -75,6 +76,12 @@ class Poses:
     def stays(self) -> bool:
         """Whether it is repeated and does not move, as a mounting."""
         return len(self.stamps) > 1 and not self.moves
+
+
+def are_positions(rows: ArrayLike) -> bool:
+    """Whether poses (N, 7) move and all have one rotation, as of GPS or a prism; a few may."""
+    table = np.asarray(rows, np.float64).reshape(-1, 7)
+    return bool(len(table) > FEW and (table[:, 3:] == table[0, 3:]).all() and (table[:, :3] != table[0, :3]).any())
 
 
 def quaternions_from_rotations(rotations: ArrayLike) -> Float64:
