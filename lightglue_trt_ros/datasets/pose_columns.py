@@ -85,11 +85,18 @@ def named_columns(headings: Sequence[str], words: Sequence[str]) -> Columns | No
             frames = [at for at, name in enumerate(names) if re.fullmatch(_FRAMES, name)]
             return Columns(stamp, pose, [*units, 0][0], _PER_METRE.get(names[pose[0]][-3:], 1), frames, is_kapture, part_ns,
                            len(names))
-        is_whole = len(names) == count > 1 and (pose or HEADING.match(heading) or len(_names_in(heading, SPLITS[0])) == count)
-        if is_whole or (not pose and _sets_in(names, _ROTATION, 'xyzw')):
-            raise ValueError(f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, or timestamp_ms, _us or '
-                             '_ns), a position (x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
+        if (not pose and _sets_in(names, _ROTATION, 'xyzw')) or (len(names) == count > 1 and (pose or HEADING.match(heading))):
+            raise ValueError(_needed(heading))
+    by_commas = [(heading, _names_in(heading, SPLITS[0])) for heading in reversed(headings)]
+    others = [heading for heading, names in by_commas if len(names) == count > 1 and not any(map(is_number, names))]
+    if others:
+        raise ValueError(_needed(others[0]))
     return None
+
+
+def _needed(heading: str) -> str:
+    return (f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, or timestamp_ms, _us or _ns), a position '
+            '(x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
 
 
 def _time_in(names: Sequence[str], words: Sequence[str]) -> list[int]:

@@ -748,6 +748,16 @@ def test_digits_tell_the_unit_where_no_line_names_it(tmp_path: Path, time: str) 
     assert read_quaternions(path, kind_of(path)).stamps_ns.tolist() == [int(f'{time:0<19}')]
 
 
+@pytest.mark.parametrize('between', ['[s],[m],[m],[m],[],[],[],[]', '# 1403636578,1,2,3,0,0,0,1', '# of the last run, by Ann'])
+def test_other_lines_may_stand_between_names_and_values(tmp_path: Path, between: str) -> None:
+    path = tmp_path / 'poses.csv'
+    path.write_text(f'timestamp,x,y,z,qx,qy,qz,qw\n{between}\n1403636579,1,2,3,0,0,0.6,0.8\n')
+    truth = read_quaternions(path, kind_of(path))
+    np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
+    path.write_text('# 1403636578000000000,1,2,3,1,0,0,0\n1403636579000000000,1,2,3,0.8,0,0,0.6\n')
+    np.testing.assert_allclose(read_quaternions(path, kind_of(path)).poses, truth.poses, atol=1e-12)
+
+
 @pytest.mark.parametrize('digits', [13, 16, 19])
 def test_times_of_images_tell_the_unit_of_those_of_poses(tmp_path: Path, digits: int) -> None:
     """Blackbird has microseconds without a line of names."""
