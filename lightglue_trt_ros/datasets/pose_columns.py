@@ -18,6 +18,7 @@ _TIME = rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}'
 _UNIT_ALONE = rf'secs?|seconds|{NS}|{US}|{MS}'  # as SubT-MRS calls a time
 _FRAME = r'(frame|image|img)_?(id|idx|index|number)?'  # whose number may be a stamp, as that of 4Seasons
 _DIGITS = {13: 10**6, 16: 10**3}  # of a time since 1970 in milliseconds and microseconds: as seconds it is beyond MAX_STAMP_NS
+_STAMP = re.compile(rf'\d{{{LEAST_DIGITS},}}')
 _PER_METRE = {'_mm': 1000, '_cm': 100}  # by the end of a position's name
 _ROSTOPIC = 'field.'  # before the names of `rostopic echo -p`, whose times are nanoseconds
 _FRAMES = r'.*header[._]frame_id|(.*[._])?child_frame_id|(device|camera|cam|sensor|object|body)_(id|name)|subject|segment'
@@ -101,7 +102,7 @@ def _needed(heading: str) -> str:
 
 def _time_in(names: Sequence[str], words: Sequence[str]) -> list[int]:
     """The column of a time, or else one that has only the name of a unit, or of a frame and a value as long as a stamp."""
-    frame = [at for at in _found(names, (_FRAME,)) if at < len(words) and len(words[at].strip()) >= LEAST_DIGITS]
+    frame = [at for at in _found(names, (_FRAME,)) if at < len(words) and _STAMP.fullmatch(words[at].strip())]
     return _found(names, (_TIME,)) or _found(names, (_UNIT_ALONE,)) or frame
 
 
