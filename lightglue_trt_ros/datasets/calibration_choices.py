@@ -19,6 +19,7 @@ from .calibration_exports import as_chain
 from .calibration_forms import DescribedCamera, described, of_size, sized
 from .calibration_values import READ, values_of
 
+LEAST_SCALE, ALIKE = 0.2, 0.1  # by which K is of larger or smaller images, in both axes alike
 MOST_NAMED = 8  # of a file's cameras or keys in a message: COLMAP may have a camera for each image
 
 
@@ -42,6 +43,7 @@ class Choice(NamedTuple):
         """Its intrinsics. Raises BagError, as the others."""
         with self.naming():
             camera = self.camera.intrinsics(rectified)
+            _check_middle(camera)
             return replace(camera, source=', '.join(filter(None, (self.words, camera.source, self.note))))
 
     def in_body(self) -> Float64 | None:
@@ -63,6 +65,14 @@ class Choice(NamedTuple):
                            + f'; {_named_file(self.file) or READ}') from None
         except (ValueError, TypeError, BagError) as error:
             raise BagError(f'{self.words}: {error}') from None
+
+
+def _check_middle(camera: Intrinsics) -> None:
+    """Raise ValueError where K is of images that were larger or smaller: its principal point is the middle of these."""
+    x, y = 2 * camera.k[0, 2] / camera.width, 2 * camera.k[1, 2] / camera.height
+    if min(abs(x - 1), abs(y - 1)) > LEAST_SCALE and abs(x - y) < ALIKE * max(x, y):
+        raise ValueError(f'its principal point {camera.k[0, 2]:g}, {camera.k[1, 2]:g} is the middle of images {(x + y) / 2:.2f} '
+                         f'times as large as its {camera.width}x{camera.height}: give K of this size, or the size of that K')
 
 
 def split_choice(path: Path) -> tuple[Path, str]:

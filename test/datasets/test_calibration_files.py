@@ -813,6 +813,19 @@ def test_colmaps_models_have_opencvs_coefficients(write, model: str, numbers: st
     assert load_intrinsics(Path(f'{path}:cam7')).width == 320
 
 
+@pytest.mark.parametrize(('scale', 'shift', 'is_refused'), [(1.5, 0, True), (0.5, 0, True), (1.15, 0, False), (1.5, 100, False)])
+@pytest.mark.parametrize('text', [OWN, VINS, ROS], ids=['own', 'vins', 'ros'])
+def test_k_of_images_of_another_size_is_refused(write, text: str, scale: float, shift: float, is_refused: bool) -> None:
+    """As where only width and height were edited; a crop moves the principal point along one axis more."""
+    middle = 319.5 * scale - shift, 239.5 * scale
+    path = write(text.replace('319.5', str(middle[0])).replace('239.5', str(middle[1])))
+    if not is_refused:
+        assert load_intrinsics(path).k[0, 2] == middle[0]
+        return
+    with pytest.raises(BagError, match=rf'is the middle of images {scale:.2f} times as large as its 640x480: give K of this size'):
+        load_intrinsics(path)
+
+
 def test_sections_of_an_orbbec_are_its_cameras(write) -> None:
     lens = 'k1=0.1\nk2=0.2\nk3=0.3\nk4=0.4\nk5=0.5\nk6=0.6\np1=0.001\np2=0.002\n'
     sizes = 'width=640\nheight=480\n'
