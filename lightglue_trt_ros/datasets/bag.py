@@ -32,6 +32,7 @@ from .bag_parts import ENDINGS, ROS1_ADVICE, ZSTD, bag_files, is_bag
 from .bag_readers import unpacked
 from .bag_storage import Storage, deserialize
 from .bag_topics import ImageTopics, load_image, stamped
+from .calibration_choices import doubt_of_size
 from .folder_recordings import SUFFIXES as IMAGE_SUFFIXES
 from .folder_recordings import files_in, is_hidden, natural
 from .image_folders import LEVELS, has_layout, open_folder
@@ -236,6 +237,8 @@ class BagRecording(Recording):
                 if errors or usable is not None:
                     reason = errors[0] if errors else 'those before are of another size than the images'
                     notes.append(f'message {number} of {topic.name} is the first usable CameraInfo: {reason}')
+                if doubt := doubt_of_size(camera):
+                    notes.append(f'K of {topic.name} is of another size than the images, {doubt}: give that of these (--camera)')
                 return found._replace(note='. '.join(notes))
         except BagError as error:  # the bag is damaged
             errors.append(error)

@@ -43,7 +43,8 @@ class Choice(NamedTuple):
         """Its intrinsics. Raises BagError, as the others."""
         with self.naming():
             camera = self.camera.intrinsics(rectified)
-            _check_middle(camera)
+            if doubt := doubt_of_size(camera):
+                raise ValueError(f'{doubt}: give K of this size, or the size of that K')
             return replace(camera, source=', '.join(filter(None, (self.words, camera.source, self.note))))
 
     def in_body(self) -> Float64 | None:
@@ -67,12 +68,13 @@ class Choice(NamedTuple):
             raise BagError(f'{self.words}: {error}') from None
 
 
-def _check_middle(camera: Intrinsics) -> None:
-    """Raise ValueError where K is of images that were larger or smaller: its principal point is the middle of these."""
-    x, y = 2 * camera.k[0, 2] / camera.width, 2 * camera.k[1, 2] / camera.height
-    if min(abs(x - 1), abs(y - 1)) > LEAST_SCALE and abs(x - y) < ALIKE * max(x, y):
-        raise ValueError(f'its principal point {camera.k[0, 2]:g}, {camera.k[1, 2]:g} is the middle of images {(x + y) / 2:.2f} '
-                         f'times as large as its {camera.width}x{camera.height}: give K of this size, or the size of that K')
+def doubt_of_size(camera: Intrinsics) -> str:
+    """That K is of images that were larger or smaller, where its principal point is the middle of these; empty if it is not."""
+    x, y = (2 * camera.k[0, 2] + 1) / camera.width, (2 * camera.k[1, 2] + 1) / camera.height
+    if min(abs(x - 1), abs(y - 1)) <= LEAST_SCALE or abs(x - y) >= ALIKE * max(x, y):
+        return ''
+    return (f'its principal point {camera.k[0, 2]:g}, {camera.k[1, 2]:g} is the middle of images {(x + y) / 2:.2f} times as large '
+            f'as its {camera.width}x{camera.height}')
 
 
 def split_choice(path: Path) -> tuple[Path, str]:

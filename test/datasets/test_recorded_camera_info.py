@@ -56,6 +56,15 @@ def test_the_only_info_is_taken_where_frame_ids_agree_by_convention(tmp_path: Pa
     assert (camera.k[0, 0], camera.source, note) == (80, 'CameraInfo on /driver/camera_info', '')
 
 
+@pytest.mark.parametrize(('scale', 'is_told'), [(1.0, False), (1.5, True)])
+def test_k_of_images_that_were_resized_since_is_told(tmp_path: Path, scale: float, is_told: bool) -> None:
+    resized = np.diag([scale, scale, 1]) @ K
+    camera, note = recorded(tmp_path, {'/left/image_raw': Images(), '/left/camera_info': [Info(resized)]})
+    assert camera is not None
+    assert camera.k[0, 0] == resized[0, 0]
+    assert ('times as large as its 96x72: give that of these' in note) == ('(--camera)' in note) == is_told
+
+
 def test_camera_info_with_another_frame_id_is_used_and_noted(tmp_path: Path) -> None:
     camera, note = recorded(tmp_path, {'/left/image_raw': Images(frame_id='left'), '/left/camera_info': [Info(frame_id='right')]})
     assert camera is not None
