@@ -238,7 +238,7 @@ class BagRecording(Recording):
                     reason = errors[0] if errors else 'those before are of another size than the images'
                     notes.append(f'message {number} of {topic.name} is the first usable CameraInfo: {reason}')
                 if doubt := doubt_of_size(camera):
-                    notes.append(f'K of {topic.name} is of another size than the images, {doubt}: give that of these (--camera)')
+                    notes.append(f'K of {topic.name} is not of these images, {doubt}: give that of these (--camera)')
                 return found._replace(note='. '.join(notes))
         except BagError as error:  # the bag is damaged
             errors.append(error)

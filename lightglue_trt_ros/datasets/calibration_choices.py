@@ -12,6 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from ..core.cameras import Intrinsics
 from ..core.types import Float64
 from ..utils.errors import BagError, first_of, naming
@@ -19,7 +21,7 @@ from .calibration_exports import as_chain
 from .calibration_forms import DescribedCamera, described, of_size, sized
 from .calibration_values import READ, values_of
 
-LEAST_SCALE, ALIKE = 0.2, 0.1  # by which K is of larger or smaller images, in both axes alike
+LEAST_SCALE, ALIKE = 0.2, 0.1  # of a principal point over the middle: of images of another size, and what may differ
 MOST_NAMED = 8  # of a file's cameras or keys in a message: COLMAP may have a camera for each image
 
 
@@ -69,12 +71,17 @@ class Choice(NamedTuple):
 
 
 def doubt_of_size(camera: Intrinsics) -> str:
-    """That K is of images that were larger or smaller, where its principal point is the middle of these; empty if it is not."""
-    x, y = (2 * camera.k[0, 2] + 1) / camera.width, (2 * camera.k[1, 2] + 1) / camera.height
-    if min(abs(x - 1), abs(y - 1)) <= LEAST_SCALE or abs(x - y) >= ALIKE * max(x, y):
-        return ''
-    return (f'its principal point {camera.k[0, 2]:g}, {camera.k[1, 2]:g} is the middle of images {(x + y) / 2:.2f} times as large '
-            f'as its {camera.width}x{camera.height}')
+    """That K is of other images, by a principal point that is the middle of these; empty where it may be of those of its size."""
+    size = np.array([camera.width, camera.height])
+    across, swapped = (2 * camera.k[:2, 2] + 1) / size, (2 * camera.k[:2, 2] + 1) / size[::-1]
+    point = f'its principal point {camera.k[0, 2]:g}, {camera.k[1, 2]:g}'
+    if np.abs(across).max() < ALIKE:
+        return f'{point} is next to the first pixel of its {camera.width}x{camera.height}, as where it is counted from the middle'
+    if np.abs(swapped - 1).max() < ALIKE and np.abs(across - 1).min() > ALIKE:
+        return f'{point} is the middle of images of {camera.height}x{camera.width}, as of rotated ones'
+    if np.abs(across - 1).min() > LEAST_SCALE and np.ptp(across) < ALIKE * across.max():
+        return f'{point} is the middle of images {across.mean():.2f} times as large as its {camera.width}x{camera.height}'
+    return ''
 
 
 def split_choice(path: Path) -> tuple[Path, str]:

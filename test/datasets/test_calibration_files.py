@@ -826,6 +826,20 @@ def test_k_of_images_of_another_size_is_refused(write, text: str, scale: float, 
         load_intrinsics(path)
 
 
+@pytest.mark.parametrize(('middle', 'message'), [
+    ('239.5 319.5', 'is the middle of images of 480x640, as of rotated ones: give K of this size'),
+    ('3.5 -2.5', 'is next to the first pixel of its 640x480, as where it is counted from the middle'), ('280.5 300.5', '')])
+def test_principal_point_that_no_such_image_has_is_refused(write, middle: str, message: str) -> None:
+    text = OWN
+    for name, old, new in zip(('cx', 'cy'), ('319.5', '239.5'), middle.split(), strict=True):
+        text = text.replace(f'{name}: {old}', f'{name}: {new}')
+    if not message:
+        assert load_intrinsics(write(text)).k[0, 2] == 280.5
+        return
+    with pytest.raises(BagError, match=message):
+        load_intrinsics(write(text))
+
+
 def test_sections_of_an_orbbec_are_its_cameras(write) -> None:
     lens = 'k1=0.1\nk2=0.2\nk3=0.3\nk4=0.4\nk5=0.5\nk6=0.6\np1=0.001\np2=0.002\n'
     sizes = 'width=640\nheight=480\n'
