@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -12,7 +13,7 @@ from .stamps import HEADING, LEAST_DIGITS, MS, NS, SPLITS, US, is_number, parse_
 _UNIT = rf'(_?(s|secs?|seconds|{NS}|{US}|{MS}))?'  # of a time
 _IN_BRACKETS = re.compile(rf'\s*[\[(]\s*(s|secs?|seconds|{NS}|{US}|{MS}|mm|cm)\s*[\])]', re.IGNORECASE)
 _POSITION = r'(?:(?:.*\.)?(?:pose_|transform_)*(?:p|t|pos(?:ition)?|loc(?:ation)?|tran(?:s|slation)?)(?:[_.].*)?[_.]?)?'  # before x
-_ROTATION = r'(?:.*\.)?(?:pose_|transform_)*(?:q|quat|quaternion|r|rot|rotation|o|orientation)(?:[_.].*)?[_.]?'
+_ROTATION = r'(?:.*\.)?(?:pose_|transform_)*(?:q|quat|quaternion|r|rot|rotation|o|ori|orientation)(?:[_.].*)?[_.]?'
 _AFTER = '(_mm|_cm|_m)?(_world_device|_odometry_device)?'  # an axis; the last two are Project Aria's
 _TIME = rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}'
 _UNIT_ALONE = rf'secs?|seconds|{NS}|{US}|{MS}'  # as SubT-MRS calls a time
@@ -107,14 +108,27 @@ def _time_in(names: Sequence[str], words: Sequence[str]) -> list[int]:
 
 
 def _pose_in(names: Sequence[str]) -> list[int]:
-    """The columns of x, y, z, qx, qy, qz, qw, those of one topic; none where a part is absent.
+    """The columns of x, y, z, qx, qy, qz, qw, those of one topic, or all behind one word, as gt_x and gt_qx; none where one lacks.
 
-    Raises ValueError where several topics have a pose.
+    Raises ValueError where several topics or words have a pose.
     """
+    if pose := _pose_of(names):
+        return pose
+    words = Counter(name[:end] for name in names for end in range(1, len(name)) if name[end - 1] in '_.')
+    behind = {word: [name.removeprefix(word) if name.startswith(word) else '' for name in names]
+              for word, count in words.items() if count >= len('xyz' 'xyzw')}
+    return _only({word.strip('_.'): pose for word, inner in behind.items() if (pose := _pose_of(inner))})
+
+
+def _pose_of(names: Sequence[str]) -> list[int]:
+    """As `_pose_in`, without words before the names."""
     positions, rotations = _sets_in(names, _POSITION, 'xyz'), _sets_in(names, _ROTATION, 'xyzw')
     if len(positions) == len(rotations) == 1:  # whatever stands before them
         rotations = dict(zip(positions, rotations.values(), strict=True))
-    poses = {topic: positions[topic] + rotations[topic] for topic in positions if topic in rotations}
+    return _only({topic: positions[topic] + rotations[topic] for topic in positions if topic in rotations})
+
+
+def _only(poses: dict[str, list[int]]) -> list[int]:
     if len(poses) > 1:
         raise ValueError(f'it has the poses of {first_of(sorted(poses), 4)}: keep the columns of one')
     return next(iter(poses.values()), [])

@@ -503,6 +503,21 @@ def test_parts_of_a_pose_are_of_one_topic_and_one_name(tmp_path: Path, names: st
     np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
 
 
+@pytest.mark.parametrize('names', [
+    'gt_x,gt_y,gt_z,gt_qx,gt_qy,gt_qz,gt_qw', 'ground_truth_tx,ground_truth_ty,ground_truth_tz,' + ','.join(
+        f'ground_truth_q{axis}' for axis in 'xyzw'), 'gt.x,gt.y,gt.z,gt.qx,gt.qy,gt.qz,gt.qw',
+    'cam_pos_x,cam_pos_y,cam_pos_z,cam_ori_x,cam_ori_y,cam_ori_z,cam_ori_w'])
+def test_one_word_may_stand_before_all_columns_of_a_pose(tmp_path: Path, names: str) -> None:
+    path = tmp_path / 'poses.csv'
+    path.write_text(f'timestamp,vel_x,vel_y,vel_z,{names}\n1.5,9,9,9,1,2,3,0,0,0.6,0.8\n')
+    truth = read_quaternions(path, kind_of(path))
+    np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
+    other = names.replace('gt', 'est').replace('ground', 'estimated').replace('cam', 'lidar')
+    path.write_text(f'timestamp,{other},{names}\n1.5,9,9,9,0,0,0,1,1,2,3,0,0,0.6,0.8\n')
+    with pytest.raises(BagError, match=r'has the poses of \w+, \w+: keep the columns of one'):
+        kind_of(path)
+
+
 def test_poses_of_several_topics_in_one_line_are_refused(tmp_path: Path) -> None:
     path, axes = tmp_path / 'poses.csv', ('position/x', 'position/y', 'position/z', *(f'orientation/{axis}' for axis in 'xyzw'))
     names = [f'/{topic}/{axis}' for topic in ('odom/pose/pose', 'gt/pose') for axis in axes]
