@@ -198,9 +198,10 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
         poses = _moving(tracks if child_frame is not None else _that_carry(bag, tracks, on_note), chosen[0], child_frame)
         if are_positions(poses.rows):
             doubt = f'all rotations of {poses} are equal, as where only positions are measured, by GPS or a prism'
+            on_note(f'{chosen[0].name}: {doubt}: ' + ('figures need both' if name is not None else
+                                                      'it is no ground truth unless you name it (--truth-topic)'))
             if name is None:
-                raise BagError(f'{doubt}: name the topic if it has rotations (--truth-topic)')
-            on_note(f'{name}: {doubt}: figures need both')
+                return None
         truth = _of_camera(bag, poses, chosen[0], camera_in_body, on_note)
         if name is None and own_odometry.origin_of(poses, chosen[0]) is Origin.IMAGES:
             on_note(f'{poses} of {chosen[0].name} have the stamps of the images: if an odometry computed them from these, figures '
