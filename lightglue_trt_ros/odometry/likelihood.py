@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from ..core.geometry import contiguous, sampled_model
 from ..core.types import Float64, Rows
+from ..datasets.poses import angles_deg
 from .pose_covariance import cross_matrix
 
 REFINE_STEPS = 20  # of Levenberg-Marquardt at most
@@ -19,6 +21,8 @@ SCREENED = 150  # points that choose the best directions, about
 WRONG = 5.0  # deviations; a match that is further off costs no more, or many wrong ones would choose the pose
 ALIKE, NEARLY = 1.1, 1.5  # times the lowest cost: poses up to there fit alike, and nearly alike
 CLEARLY = 0.8  # of the cost with sides: where a pose of a plane that fits nearly alike has less, the other one is wrong
+CHANCE = 3.0  # times the root of the number of points off a plane: differences of their costs that tell nothing
+FARTHER = 1.5  # times the rotation of a plane's pose that turns least: the other one turns clearly more
 NEAR_PLANE, ON_PLANE, MOSTLY = 5.0, 3.0, 0.75  # deviations from the plane sought, and of points on it; share of these in a plane
 FOR_PLANE = 8  # points at least, of which a plane is sought
 LOOSE = (16.0, 4.0, 1.0, 1.0)  # deviations that count as one while the rotation for each direction is looked for
@@ -30,7 +34,9 @@ def most_likely(rotation: Float64, direction: Float64, residuals: Residuals) -> 
     Scenes close to a plane and short baselines leave several poses that fit nearly alike, and five points choose one by chance.
     Which side points move to decides between these: noise that many points share, as of dots on the lens, is on one side too. Of
     the two poses of a plane the wrong one may fit a little better, with many points behind a camera: then sides decide as well.
-    Off a plane they do not: wrong matches are on either side, and a pose that turns far has all points on one.
+    Off a plane they do not: wrong matches are on either side, and a pose that turns far has all points on one. Where a plane has
+    all points before the cameras in both poses, only points off it tell them apart, and noise on it does not. Without such points
+    the pose that turns less is taken: a camera that moves along a plane rarely turns as the other pose has it.
     """
     found, plane = [refine(rotation, direction, residuals)], _main_plane(residuals)
     off_plane = residuals.squares_from(plane)
@@ -43,7 +49,18 @@ def most_likely(rotation: Float64, direction: Float64, residuals: Residuals) -> 
     alike = fits <= ALIKE * fits.min()
     if np.mean(off_plane < ON_PLANE**2) > MOSTLY:
         alike |= (fits <= NEARLY * fits.min()) & (costs < CLEARLY * costs[alike].min())
+        alike &= costs <= costs[alike].min() + (ALIKE - 1) * fits.min()
+        others = residuals.of(np.flatnonzero(off_plane > ON_PLANE**2))
+        alike &= _told_by(others, rotations, directions, alike)
+        turns = angles_deg(rotations)
+        alike &= turns <= FARTHER * turns[alike].min()
     return found[int(np.argmin(np.where(alike, costs, np.inf)))]
+
+
+def _told_by(others: Residuals, rotations: Float64, directions: Float64, alike: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """The poses (K,) that points off a plane fit as well as the best of those `alike`, but for chance."""
+    fits = others.costs(rotations, directions)[0]
+    return np.asarray(fits <= fits[alike].min() + CHANCE * len(others.x0)**0.5, np.bool_)
 
 
 def _main_plane(residuals: Residuals) -> Float64 | None:
