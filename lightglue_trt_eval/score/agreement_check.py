@@ -19,6 +19,7 @@ AGREED, OFF = 0.8, 0.7  # mean inliers, and matches within 3 px of the true line
 PAIR_AGREED, PAIR_OFF = 0.7, 0.5  # the same of one pair
 RIGHT, MOST_JUMPS, LEAST_PAIRS = 0.9, 0.25, 4  # matches near the true lines of usual pairs; share of pairs that jump; pairs
 NO_MOTION, POOR, RETURN = 0.7, 0.6, 0.8  # inliers of matches that fit no motion, of poor ones; matches that come back if right
+FITS = 0.8  # matches within two standard deviations of one motion, mean; usual recordings have 0.87 to 0.97
 STANDS, NEAR_DEG = 0.9, 1.0  # share of pairs with a step too short for a direction, and median rotation error, of a wrong unit
 
 
@@ -32,7 +33,7 @@ def disagreement(table: Table) -> list[str]:
     if agreed.mean() >= AGREED and near.mean() < OFF:
         return [_in_all(table, known, agreed, near)]
     jumps = (agreed >= PAIR_AGREED) & (near < PAIR_OFF)
-    if 0 < jumps.sum() <= MOST_JUMPS * len(jumps) and np.median(near) >= RIGHT:
+    if 0 < jumps.sum() <= MOST_JUMPS * len(jumps) and np.median(near) >= RIGHT and not _within(table, known) < FITS:
         first = int(np.flatnonzero(known)[jumps.argmax()])
         return [f'in {jumps.sum()} of {len(jumps)} pairs of frames, first of {table["reference_frame"][first]} and '
                 f'{table["frame"][first]}, matches agree with each other and not with the ground truth: it jumps there, frames are '
@@ -41,19 +42,32 @@ def disagreement(table: Table) -> list[str]:
 
 
 def misfit(table: Table, returning: Sequence[float], period_s: float) -> list[str]:
-    """A line where inliers are few; `returning`: shares of the matches that come back when matched backwards."""
+    """A line where matches are far from any one motion; `returning`: shares of them that come back when matched backwards."""
     enough = table['matches'] >= FEW
     if enough.sum() < LEAST_PAIRS or not returning:
         return []
     inliers, back = float(np.mean(table['inliers'][enough] / table['matches'][enough])), mean(returning)
     shares = f'{100 * inliers:.0f} % of the matches are inliers, {100 * back:.0f} % come back when matched backwards'
-    if inliers < NO_MOTION and back > RETURN:
+    within = _within(table, enough)
+    known = not np.isnan(within)
+    if known:
+        shares += f', {100 * within:.0f} % are within two of their standard deviations of one motion, where 95 are right'
+    if back > RETURN and (within < FITS if known else inliers < NO_MOTION):
         return [f'{shares}: they are right and fit no single motion, as with a rolling shutter, a lens that the calibration does '
                 'not describe, or much that moves']
+    if inliers < NO_MOTION and back > RETURN:
+        return [f'{shares}: they are imprecise, as of noise, little contrast or blur, or much moves']
     if inliers < POOR:
         return [f'{shares}: many are wrong, as of frames that share little, {period_s:.2g} s apart, of blur, interlaced '
                 'rows or repeated texture']
     return []
+
+
+def _within(table: Table, pairs: NDArray[np.bool_]) -> float:
+    """Mean share of matches within two of their standard deviations of the estimated motion; NaN without covariances."""
+    shares = table['within_2_sigma'][pairs]
+    known = ~np.isnan(shares)
+    return float(np.mean(shares[known])) if known.any() else np.nan
 
 
 def _in_all(table: Table, known: NDArray[np.bool_], agreed: NDArray[np.float64], near: NDArray[np.float64]) -> str:

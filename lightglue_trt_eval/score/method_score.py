@@ -48,7 +48,7 @@ def score(predictions: Predictions, scene: Scene, estimator: PoseEstimator, dept
         results = list(threads.map(scored, scores))
     lines = [f'{name}: {advice}' for name, each in (('stereo', scores[0].stereo), ('depth', scores[0].depth))
              if each is not None and (advice := each.advice)]
-    doubts = next((doubts for each in scores if (doubts := each.doubts)), [])
+    doubts = next((doubts for each in scores if (doubts := each.doubts)), []) or scores[0].misfit
     return results, [*lines, *doubts]
 
 
@@ -112,8 +112,12 @@ class MethodScore:
         """Lines about calibration and ground truth; rotations show most mistakes, and matches those that are left."""
         of_rotations, (of_matches, are_surer) = self._truth_check.doubts, self._match_check.doubts
         named = of_matches if are_surer or not of_rotations else of_rotations
-        table = self.result.table()
-        return named or disagreement(table) or misfit(table, self.result.forward_backward, self._scene.timeline.period_s)
+        return named or disagreement(self.result.table())
+
+    @property
+    def misfit(self) -> list[str]:
+        """A line where matches fit no motion well. A baseline's may be imprecise in a recording that has nothing wrong."""
+        return misfit(self.result.table(), self.result.forward_backward, self._scene.timeline.period_s)
 
     def finish(self) -> MatcherResult:
         """The result, with tracks and trajectory, which are known after the last pair."""

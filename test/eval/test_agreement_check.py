@@ -47,3 +47,21 @@ def test_few_inliers_get_a_reason_by_matches_that_come_back(inliers: int, return
     assert re.match(reason, line), line
     assert not misfit(table_of([PairResult((0, 1), 0.0, 100, inliers)]), [returning], 1.0)
     assert not misfit(table_of([PairResult((k, k + 1), float(k), 100, 84) for k in range(6)]), [returning], 1.0)
+
+
+@pytest.mark.parametrize(('inliers', 'within', 'reason'), [
+    (63, 0.95, 'they are imprecise, as of noise'), (63, 0.74, 'they are right and fit no single motion, as with a rolling shutter'),
+    (85, 0.74, 'they are right and fit no single motion'), (85, 0.87, '')])
+def test_standard_deviations_tell_matches_that_fit_no_motion_from_noise(inliers: int, within: float, reason: str) -> None:
+    """As of ORB in a drive, and of a camera that turns 4 degrees between frames and reads its rows over 0.4 of the time."""
+    found = table_of([PairResult((k, k + 1), float(k), 100, inliers, within_2_sigma=within if k else None) for k in range(6)])
+    line = ''.join(misfit(found, [0.95], 1.0))
+    assert reason in line
+    assert bool(line) == bool(reason)
+
+
+def test_a_recording_that_fits_no_motion_has_no_jumps_of_the_truth() -> None:
+    rows = [PairResult((k, k + 1), float(k), 100, 93, 'essential', (0.1, 0.2, 0.1 if k == 9 else 0.97),
+                       within_2_sigma=0.9 if k == 9 else 0.7)
+            for k in range(20)]
+    assert not disagreement(table_of(rows))
