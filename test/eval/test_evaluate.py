@@ -23,10 +23,10 @@ from lightglue_trt_eval.predict import methods
 from lightglue_trt_eval.predict.frames import Frames, ShownFrame
 from lightglue_trt_eval.predict.methods import Alone, Baseline, OurMethod
 from lightglue_trt_eval.predict.predictions import FramePredictions, Predicted, Prediction, Predictions
-from lightglue_trt_eval.predict.run import BACKWARD_PAIRS, predict
+from lightglue_trt_eval.predict.run import BACKWARD_PAIRS, predict, predict_together
 from lightglue_trt_eval.predict.scene import Scene, Timeline
 from lightglue_trt_eval.predict.shared_networks import SharedNetworks
-from lightglue_trt_eval.score.method_score import WORST, MethodScore
+from lightglue_trt_eval.score.method_score import WORST, MethodScore, score
 from lightglue_trt_eval.times.null_backend import NullBackend
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
@@ -165,6 +165,15 @@ def correct(first: int, second: int) -> list[np.ndarray]:
 def pairs_of(result: Any, stride: int = 1) -> list[tuple[int, int]]:
     table = result.table(stride)
     return list(zip(table['reference_frame'].tolist(), table['frame'].tolist(), strict=True))
+
+
+@pytest.mark.parametrize(('noise', 'line'), [((0.0, 2.0), False), ((2.0, 0.0), True)], ids=['of a baseline', 'of the first'])
+def test_imprecise_matches_of_a_baseline_blame_no_recording(tmp_path: Path, noise: tuple[float, float], line: bool) -> None:
+    both = [Knowing(name, each, ours=name == 'a') for name, each in zip('ab', noise, strict=True)]
+    world, kept = World(9).read_by(sampled=5), Predictions(tmp_path)
+    predict_together(both, world, (1,), kept)
+    lines = score(kept, world.scene, estimate_relative_pose)[1]
+    assert any('come back when matched backwards' in each for each in lines) == line
 
 
 def test_every_frame_is_decoded_once_and_shown_to_all() -> None:
