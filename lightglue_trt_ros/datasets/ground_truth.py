@@ -35,6 +35,7 @@ STATIC = '/tf_static'
 _POSITIONS = ('geometry_msgs/msg/PointStamped', 'sensor_msgs/msg/NavSatFix')  # without rotations
 _NOT_READ = (PATH, 'geometry_msgs/msg/PoseArray', *_POSITIONS)
 _AIMS = re.compile('goal|initial_?pose|setpoint|waypoint|desired', re.IGNORECASE)  # topics of where a robot is to be
+_OF_GPS = re.compile('gps|gnss|rtk|navsat|prism|leica|total_?station', re.IGNORECASE)  # topics of what measures positions alone
 _FUSE = 'has positions without rotations, and pose errors need both: give the Odometry of a fusion with an IMU (robot_localization)'
 _OF_TOOLS = {'.traj': read_arkitscenes, '.jsonl': read_spectacular, '.json': read_nuscenes}  # by endings; None of another file
 GAP_PERIODS, GAP_LIMITS = 3, 10  # usual times between poses, and times `max_difference_s`: what is longer than both is a gap
@@ -198,9 +199,10 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
         poses = _moving(tracks if child_frame is not None else _that_carry(bag, tracks, on_note), chosen[0], child_frame)
         if are_positions(poses.rows):
             doubt = f'all rotations of {poses} are equal, as where only positions are measured, by GPS or a prism'
-            on_note(f'{chosen[0].name}: {doubt}: ' + ('figures need both' if name is not None else
-                                                      'it is no ground truth unless you name it (--truth-topic)'))
-            if name is None:
+            is_refused = name is None and _OF_GPS.search(chosen[0].name)
+            on_note(f'{chosen[0].name}: {doubt}: ' + ('it is no ground truth unless you name it (--truth-topic)' if is_refused else
+                                                      'figures need both'))
+            if is_refused:
                 return None
         truth = _of_camera(bag, poses, chosen[0], camera_in_body, on_note)
         if name is None and own_odometry.origin_of(poses, chosen[0]) is Origin.IMAGES:

@@ -47,6 +47,7 @@ ENGINE = SPEC.image_height, SPEC.image_width
 CONFIG = MatcherConfig(image_height=SPEC.image_height, image_width=SPEC.image_width, max_keypoints=SPEC.max_keypoints)
 # pixels, and shares: before OpenCV 5 cv2.remap rounds to 1/32 of a pixel
 CLOSE, ALIKE = (0.02, 0.02) if int(cv2.__version__.partition('.')[0]) >= 5 else (0.05, 0.15)
+DRIFT = 0.01  # pixels a frame: differences add up along a track
 
 
 @pytest.fixture(scope='module')
@@ -86,6 +87,11 @@ def points_of(features, size):
     return to_original(features.keypoints, ENGINE, size)
 
 
+def apart(covariances, expected):
+    """Distances of matrices (N, 2, 2), as shares of the expected ones; one of a point that was not refined has zeros."""
+    return np.linalg.norm(covariances - expected, axis=(1, 2)) / np.linalg.norm(expected, axis=(1, 2))
+
+
 @pytest.mark.parametrize('size', [ENGINE, (240, 320), (120, 300), (90, 120)], ids=str)
 def test_matches_are_returned_refined_as_on_the_host(backend, gpu, size):
     assert isinstance(backend, RefiningBackend)
@@ -106,7 +112,7 @@ def test_matches_are_returned_refined_as_on_the_host(backend, gpu, size):
         assert len(rows) > 60
         assert np.mean(np.linalg.norm(placed.points[rows] - expected.points, axis=1) < CLOSE) >= 0.98
         assert np.mean(np.linalg.norm(placed.points[lost] - others.points, axis=1) < CLOSE) >= 0.9
-        assert np.median(np.abs(placed.covariances[rows] / expected.covariances - 1)) < ALIKE
+        assert np.median(apart(placed.covariances[rows], expected.covariances)) < ALIKE
         again = backend.refine(reference, current, found.indices, points)
         np.testing.assert_array_equal(again.points, placed.points)
         np.testing.assert_array_equal(again.covariances, placed.covariances)
@@ -475,7 +481,7 @@ def test_frame_matcher_on_gpu_refines_and_propagates_as_on_the_host(backend, on_
             continue
         assert len(mine) == pytest.approx(len(theirs), abs=10)
         assert (mine.carried > 0).sum() == pytest.approx((theirs.carried > 0).sum(), abs=8)
-        assert np.median(np.linalg.norm(mine.keypoints[:, None] - theirs.keypoints, axis=2).min(axis=1)) < 0.03
+        assert np.median(np.linalg.norm(mine.keypoints[:, None] - theirs.keypoints, axis=2).min(axis=1)) < DRIFT * min(number, 4)
         assert set(mine.stage_ms) == set(theirs.stage_ms) - ({'resize'} if number != 5 else set())
 
 

@@ -210,16 +210,18 @@ def test_poses_that_are_none(tmp_path: Path) -> None:
 
 
 def test_topic_of_positions_is_taken_only_where_it_is_named(tmp_path: Path) -> None:
-    """As /odometry/gps of robot_localization, whose rotations are those of no turn."""
+    """As /odometry/gps of robot_localization, whose rotations are those of no turn. Those of another name may be of a slide."""
     poses, told = camera_poses(12), list[str]()
     poses[:, :3, :3] = np.eye(3)
     recording = Bag(tmp_path / 'bag').poses('/odometry/gps', ODOMETRY, poses, child='cam').open()
     assert load_ground_truth(recording, on_note=told.append) is None
     assert 'all rotations of cam in map (12 poses) are equal' in told[-1]
     assert '--truth-topic' in told[-1]
-    truth = load_ground_truth(recording, topic='/odometry/gps', on_note=told.append)
-    assert truth is not None
-    assert 'by GPS or a prism: figures need both' in told[-1]
+    slide = Bag(tmp_path / 'slide').poses('/slide', ODOMETRY, poses, child='cam').open()
+    for bag, topic in ((recording, '/odometry/gps'), (slide, None)):
+        told.clear()
+        assert load_ground_truth(bag, topic=topic, on_note=told.append) is not None
+        assert any('by GPS or a prism: figures need both' in line for line in told)
 
 
 def test_topic_without_a_whole_pose_is_named_as_such(tmp_path: Path) -> None:
