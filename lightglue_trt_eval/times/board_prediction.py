@@ -26,12 +26,12 @@ MEASURED_AT = EngineSpec(480, 640, 1024, 'fp16')
 SHARES = (8, 16, 132)  # multiprocessors of the H200: what CUDA MPS leaves of them, and all
 # Milliseconds of STAGES by model and multiprocessors: `benchmark device`, H200, TensorRT 8.6, all layers, tartanair_hospital.
 TIMES_MS = {
-    ('ours', 8): (1.387, 3.232, 0.524),
-    ('ours', 16): (0.797, 1.881, 0.369),
-    ('ours', 132): (0.251, 0.659, 0.221),
-    ('ours_light', 8): (1.144, 2.255, 0.526),
-    ('ours_light', 16): (0.665, 1.322, 0.347),
-    ('ours_light', 132): (0.198, 0.477, 0.224),
+    ('ours', 8): (1.398, 3.216, 0.527),
+    ('ours', 16): (0.786, 1.856, 0.354),
+    ('ours', 132): (0.255, 0.651, 0.220),
+    ('ours_light', 8): (0.833, 2.214, 0.506),
+    ('ours_light', 16): (0.499, 1.292, 0.358),
+    ('ours_light', 132): (0.207, 0.470, 0.252),
 }
 
 
