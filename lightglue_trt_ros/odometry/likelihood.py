@@ -32,11 +32,7 @@ def most_likely(rotation: Float64, direction: Float64, residuals: Residuals) -> 
     """The most likely pose that is reached from the given one, from its rotation and other directions, or from two planes.
 
     Scenes close to a plane and short baselines leave several poses that fit nearly alike, and five points choose one by chance.
-    Which side points move to decides between these: noise that many points share, as of dots on the lens, is on one side too. Of
-    the two poses of a plane the wrong one may fit a little better, with many points behind a camera: then sides decide as well.
-    Off a plane they do not: wrong matches are on either side, and a pose that turns far has all points on one. Where a plane has
-    all points before the cameras in both poses, only points off it tell them apart, and noise on it does not. Without such points
-    the pose that turns less is taken: a camera that moves along a plane rarely turns as the other pose has it.
+    Which side points move to decides between these: noise that many points share, as of dots on the lens, is on one side too.
     """
     found, plane = [refine(rotation, direction, residuals)], _main_plane(residuals)
     off_plane = residuals.squares_from(plane)
@@ -48,19 +44,32 @@ def most_likely(rotation: Float64, direction: Float64, residuals: Residuals) -> 
     fits, costs = residuals.costs(rotations, directions)
     alike = fits <= ALIKE * fits.min()
     if np.mean(off_plane < ON_PLANE**2) > MOSTLY:
-        alike |= (fits <= NEARLY * fits.min()) & (costs < CLEARLY * costs[alike].min())
-        alike &= costs <= costs[alike].min() + (ALIKE - 1) * fits.min()
         others = residuals.of(np.flatnonzero(off_plane > ON_PLANE**2))
-        alike &= _told_by(others, rotations, directions, alike)
-        turns = angles_deg(rotations)
-        alike &= turns <= FARTHER * turns[alike].min()
+        chance = CHANCE * len(others.x0)**0.5
+        alike = _alike_in_plane(fits, costs, others.costs(rotations, directions)[0], chance, angles_deg(rotations))
     return found[int(np.argmin(np.where(alike, costs, np.inf)))]
 
 
-def _told_by(others: Residuals, rotations: Float64, directions: Float64, alike: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The poses (K,) that points off a plane fit as well as the best of those `alike`, but for chance."""
-    fits = others.costs(rotations, directions)[0]
-    return np.asarray(fits <= fits[alike].min() + CHANCE * len(others.x0)**0.5, np.bool_)
+def _alike_in_plane(fits: Float64, costs: Float64, fits_off_plane: Float64, chance: float, turns: Float64) -> NDArray[np.bool_]:
+    """Which poses (K,) of a scene that is mostly a plane fit alike: rule by rule, where those before leave several.
+
+    - Of the two poses of a plane the wrong one may fit a little better, with many points behind a camera: sides decide as well.
+      Off a plane they do not: wrong matches are on either side, and a pose that turns far has all points on one.
+    - Where both have all points before the cameras, points off the plane tell them apart, and noise on it does not.
+    - Without such points it is the pose that turns less: a camera that moves along a plane rarely turns as the other pose has it.
+
+    Args:
+        fits: (K,) costs without the sides of points.
+        costs: (K,) costs with them.
+        fits_off_plane: (K,) costs of the points off the plane alone, without their sides.
+        chance: difference of these that tells nothing.
+        turns: (K,) rotations, in any unit.
+    """
+    alike = fits <= ALIKE * fits.min()
+    alike |= (fits <= NEARLY * fits.min()) & (costs < CLEARLY * costs[alike].min())
+    alike &= costs <= costs[alike].min() + (ALIKE - 1) * fits.min()
+    alike &= fits_off_plane <= fits_off_plane[alike].min() + chance
+    return np.asarray(alike & (turns <= FARTHER * turns[alike].min()), np.bool_)
 
 
 def _main_plane(residuals: Residuals) -> Float64 | None:
