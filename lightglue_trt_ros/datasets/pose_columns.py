@@ -11,7 +11,10 @@ from ..utils.errors import first_of
 from .stamps import HEADING, LEAST_DIGITS, MS, NS, SPLITS, US, is_number, parse_nanoseconds, parse_stamp
 
 _UNIT = rf'(_?(s|secs?|seconds|{NS}|{US}|{MS}))?'  # of a time
-_IN_BRACKETS = re.compile(rf'\s*[\[(]\s*(s|secs?|seconds|{NS}|{US}|{MS}|mm|cm)\s*[\])]', re.IGNORECASE)
+_LENGTH = 'mm|cm|dm|km|ft|feet|foot|in|inch|inches'  # of a position; only the first two are read
+_IN_BRACKETS = re.compile(rf'\s*[\[(]\s*(s|secs?|seconds|{NS}|{US}|{MS}|{_LENGTH})\s*[\])]', re.IGNORECASE)
+_LABEL = re.compile(r'^(\w+):\s+')  # before the names, as in `format: timestamp tx ty tz qx qy qz qw`
+_FROM_WORLD = re.compile(r'(^|[._])([tpqr]?[cbis]w|w(orld)?_?(2|to)_?(c|cam|camera)|(c|cam|camera)_?from_?w(orld)?)([._]|$)')
 _POSITION = r'(?:(?:.*\.)?(?:pose_|transform_)*(?:p|t|pos(?:ition)?|loc(?:ation)?|tran(?:s|slation)?)(?:[_.].*)?[_.]?)?'  # before x
 _ROTATION = r'(?:.*\.)?(?:pose_|transform_)*(?:q|quat|quaternion|r|rot|rotation|o|ori|orientation)(?:[_.].*)?[_.]?'
 _AFTER = '(_mm|_cm|_m)?(_world_device|_odometry_device)?'  # an axis; the last two are Project Aria's
@@ -26,6 +29,8 @@ _FRAMES = r'.*header[._]frame_id|(.*[._])?child_frame_id|(device|camera|cam|sens
 _SECONDS = re.compile(r'((?:(?:.*[._])?(?:t|time|(?:time)?stamp|tv)[._]?)?)(?:s|secs?|seconds)')  # of a time in two columns
 _UNITS = (NS, 1), (US, 10**3), (MS, 10**6)
 _OF_MESSAGE = r'(.*\.)?header[._]stamp'
+_ORDERS = {'w, x, y, z': re.compile(r'(\bq?_?w\W+q?_?x\W+q?_?y\W+q?_?z|wxyz)', re.IGNORECASE),
+           'x, y, z, w': re.compile(r'(\bq?_?x\W+q?_?y\W+q?_?z\W+q?_?w|xyzw)', re.IGNORECASE)}  # of a quaternion, in a sentence
 _ANGLES = re.compile(r'(^|\W)(heading|yaw|omega)\W+(pitch|phi)\W+(roll|kappa)(\W|$)', re.IGNORECASE)
 
 
@@ -85,8 +90,8 @@ def named_columns(headings: Sequence[str], words: Sequence[str]) -> Columns | No
             units = [] if own else [unit for form, unit in _UNITS if re.search(f'{form}$', names[stamp[0]])]
             units += [1] * (len(stamp) < 2 and any(name.startswith(_ROSTOPIC) for name in names))
             frames = [at for at, name in enumerate(names) if re.fullmatch(_FRAMES, name)]
-            return Columns(stamp, pose, [*units, 0][0], _PER_METRE.get(names[pose[0]][-3:], 1), frames, is_kapture, part_ns,
-                           len(names))
+            return Columns(stamp, pose, [*units, 0][0], _PER_METRE.get(names[pose[0]][-3:], 1), frames,
+                           is_kapture or _are_from_world(heading, [names[at] for at in pose]), part_ns, len(names))
         if (not pose and _sets_in(names, _ROTATION, 'xyzw')) or (len(names) == count > 1 and (pose or HEADING.match(heading))):
             raise ValueError(_needed(heading))
     by_commas = [(heading, _names_in(heading, SPLITS[0])) for heading in reversed(headings)]
@@ -96,9 +101,24 @@ def named_columns(headings: Sequence[str], words: Sequence[str]) -> Columns | No
     return None
 
 
+def _are_from_world(heading: str, names: Sequence[str]) -> bool:
+    """Whether the `names` of a pose's columns, or what stands before them, say camera from world: q_cw, w2c_tx or `T_cw: …`.
+
+    Raises ValueError where those of the position or of the rotation alone do.
+    """
+    label = _LABEL.match(heading)
+    if label is not None and _FROM_WORLD.search(label[1].lower()):
+        return True
+    position, rotation = (any(_FROM_WORLD.search(name[:-1]) for name in each) for each in (names[:3], names[3:]))  # q_cw may be qw
+    if position != rotation:
+        raise ValueError(f'its columns {", ".join(names)} have camera from world in one part and world from camera in the other: '
+                         'write poses of one kind, as p_wc and q_wc')
+    return position
+
+
 def _needed(heading: str) -> str:
     return (f'its columns are {heading[:200].strip()}: a time (timestamp in seconds, or timestamp_ms, _us or _ns), a position '
-            '(x, y, z) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
+            '(x, y, z in metres, or x_mm, x_cm) and a quaternion (qx, qy, qz, qw) are needed, rename or add them')
 
 
 def _time_in(names: Sequence[str], words: Sequence[str]) -> list[int]:
@@ -153,8 +173,17 @@ def _split_stamp(names: Sequence[str]) -> tuple[list[int], int]:
 
 
 def _names_in(heading: str, split: re.Pattern[str]) -> list[str]:
-    text = re.sub(r'\[.*?\]|\(.*?\)', '', _IN_BRACKETS.sub(r'_\1', heading)).strip()
+    text = re.sub(r'\[.*?\]|\(.*?\)', '', _IN_BRACKETS.sub(r'_\1', _LABEL.sub('', heading))).strip()
     return [name.strip(' %"\'').lower().replace('/', '.').replace(' ', '_') for name in split.split(text)]
+
+
+def check_order(headings: Sequence[str], order: str) -> None:
+    """Raise ValueError where lines above values without names say that a quaternion has the other order of _ORDERS."""
+    said = {each: heading for each, form in _ORDERS.items() for heading in headings if form.search(heading)}
+    if len(said) == 1 and order not in said:
+        other, heading = next(iter(said.items()))
+        raise ValueError(f'{heading.strip()[:120]!r} speaks of {other}, and without names of columns a quaternion here is {order}: '
+                         'write one name for each column into that line, as timestamp x y z qw qx qy qz')
 
 
 def angles_in(headings: Sequence[str], count: int) -> str:

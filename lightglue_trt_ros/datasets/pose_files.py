@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from ..core.types import Float64
 from ..utils.errors import BagError, naming
-from .pose_columns import Columns, angles_in, echoed_columns, named_columns
+from .pose_columns import Columns, angles_in, check_order, echoed_columns, named_columns
 from .poses import Trajectory, are_positions, is_rotation, poses_from
-from .stamps import LEAST_DIGITS, SPLITS, is_number, parse_stamp, read_lines, rows_of
+from .stamps import LEAST_DIGITS, SPLITS, is_number, of_parts, parse_stamp, read_lines, rows_of
 
 KINDS = ('tum', 'kitti', 'euroc')
 OFF_UNIT = 0.05  # of a quaternion's length: where columns have no names, more shows that these are others
@@ -55,6 +55,8 @@ def kind_of(path: Path) -> str:
         echo = 'ros2 topic echo --csv writes lines that are read; ' * line.startswith('header:')
         raise BagError(f'{path}, line {number} begins with {line[:60]!r}: {echo}{forms}')
     if named is None and _is_pose(words):
+        with naming(path):
+            check_order(headings if count == _TUM_VALUES - 1 else [], 'x, y, z, w')
         return 'kitti'
     if separator or named is not None or count == _TUM_VALUES:
         return 'euroc' if separator else 'tum'
@@ -78,7 +80,7 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
     words = first.split(separator) if lines else []
     with naming(path):
         named = named_columns(headings, words) or echoed_columns(words)
-    is_four_seasons = len(words) in _FOUR_SEASONS_VALUES and words[9].strip().isdigit()  # its quality; VINS has velocities there
+    is_four_seasons = len(words) in _FOUR_SEASONS_VALUES and all(_has_scale(line.split(separator)) for _, line in lines)
     form = '4Seasons' if named is None and kind == 'euroc' and is_four_seasons else _USUAL_NAMES[kind]
     usual, order = {'TUM': (Columns([0], [1, 2, 3, 4, 5, 6, 7], 0), 't x y z qx qy qz qw'),
                     '4Seasons': (Columns([0], [1, 2, 3, 4, 5, 6, 7], 1), 't,x,y,z,qx,qy,qz,qw,…, and t in nanoseconds'),
@@ -86,6 +88,8 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
     order = f'{order}, where no line above names the columns: {_NAMES_ADVICE}' if named is None else \
         'by the line that names the columns' if headings else 'as `ros2 topic echo --csv` writes them'
     columns = named or usual
+    with naming(path):
+        check_order([] if named else headings, 'w, x, y, z' if form == 'EuRoC' else 'x, y, z, w')
     frames = [words[column].strip() for column in columns.frames]
     count = max(*columns.stamp, *columns.pose) + 1
 
@@ -105,18 +109,26 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
         return stamp, values
 
     rows = rows_of(path, lines, row)
-    stamps, table = [stamp for stamp, _ in rows], np.asarray([values for _, values in rows], np.float64).reshape(-1, 7)
+    parts = of_parts([line.split(separator)[columns.stamp[0]].strip() for _, line in lines]) if len(columns.stamp) == 1 else []
+    stamps, table = parts or [stamp for stamp, _ in rows], np.asarray([values for _, values in rows], np.float64).reshape(-1, 7)
     name = form if columns._replace(named=0) == usual else \
         'by the names of its columns' if headings else f'of {" in ".join(frames[::-1])}, echoed'
     if named is None and form == 'EuRoC':
         name += ': no line names the columns, qw is taken as the first of the quaternion'
-    name += ', camera from world' * columns.from_world
+    name += ', camera from world' * columns.from_world + ', whose times have nanoseconds without zeros before them' * bool(parts)
     table[:, :3] /= columns.per_metre
     known, doubt = _known(path, table)
     with naming(path):
         poses = poses_from(table[known, :3], table[known, 3:])
         poses = np.asarray(np.linalg.inv(poses), np.float64) if columns.from_world else poses
     return trajectory_of(path, name + doubt, [stamps[number] for number in np.flatnonzero(known)], poses)
+
+
+def _has_scale(words: Sequence[str]) -> bool:
+    """Whether a line has 4Seasons' scale, and its quality, a digit: others have velocities there."""
+    with suppress(IndexError, ValueError):
+        return float(words[8]) > 0 and words[9].strip().isdigit()
+    return False
 
 
 def _known(path: Path, table: Float64) -> tuple[NDArray[np.bool_], str]:

@@ -16,6 +16,7 @@ from ..utils.files import text_of
 
 MAX_STAMP_NS = (2**31 - 1) * 10**9  # builtin_interfaces/Time holds seconds in an int32
 LEAST_DIGITS = 9  # of a time without a point: fewer are numbers of frames
+_PART_DIGITS = 9  # of nanoseconds in a second
 _NS_DIGITS = 17  # of nanoseconds with a point behind them: fewer may be seconds
 _LEAST_NS = 10**16  # a time of so many is in nanoseconds: as seconds it is beyond MAX_STAMP_NS
 HEADING = re.compile(r'\W*((t|secs?|id|index|frame\w*)\W|(?![0-9]).*(time|stamp))', re.IGNORECASE)  # a line of column names
@@ -62,6 +63,23 @@ def _nanoseconds_of(time: str, fraction: str | None, hours: str | None, minutes:
     return Decimal(seconds * 10**9 + int((fraction or '').ljust(9, '0')[:9]))
 
 
+def of_parts(texts: Sequence[str]) -> list[int]:
+    """The times of texts that have nanoseconds behind the point, without zeros before them: 7.50000000 is 7.05 s.
+
+    Scripts print `sec`, a point and `nsec` so. Empty unless these times ascend, and do not as decimal numbers.
+    """
+    parts = [text.partition('.') for text in texts]
+    if max((len(part) for *_, part in parts), default=0) != _PART_DIGITS or not all(
+            whole.isdigit() and part.isdigit() for whole, _, part in parts):
+        return []
+    counted, decimal = [int(whole) * 10**9 + int(part) for whole, _, part in parts], list(map(parse_stamp, texts))
+    return counted if _all_ascend(counted) and not _all_ascend(decimal) else []
+
+
+def _all_ascend(stamps: Sequence[int]) -> bool:
+    return all(before < after for before, after in pairwise(stamps))
+
+
 def parse_nanoseconds(text: str) -> int:
     """A count of nanoseconds, also with zeros behind a point, as ORB-SLAM3 has it. Raises ValueError for other numbers."""
     try:
@@ -90,7 +108,7 @@ def _of_clock(files: Sequence[Path]) -> list[int]:
     stamps = [parse_stamp(each[0]) for each in found if len(each) == 1]
     if len(stamps) < len(files) or not stamps or stamps[-1] - stamps[0] < (len(stamps) - 1) * _SHORTEST_STEP_NS:
         return []
-    return stamps if all(before < after for before, after in pairwise(stamps)) else []
+    return stamps if _all_ascend(stamps) else []
 
 
 def _ascending(numbers: list[str]) -> list[int]:
@@ -103,7 +121,7 @@ def _ascending(numbers: list[str]) -> list[int]:
     stamps = [parse_stamp(number, unit_ns) if is_older or int(number[:10]) < _LAST_S else 0 for number in numbers]
     if unit_ns in (10**3, 10**6) and stamps[-1] - stamps[0] > _LONGEST_STEP_NS * len(stamps):
         return []
-    return stamps if all(before < after for before, after in pairwise([0, *stamps])) else []
+    return stamps if _all_ascend([0, *stamps]) else []
 
 
 def read_stamps_of(path: Path, files: Sequence[Path]) -> list[int]:

@@ -522,6 +522,10 @@ FOLDERS: dict[str, tuple[Callable[[Path], Any], str]] = {
 POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
     'several frames': (lambda at: truth(at, '1,0,odom,base,0,0,0,0,0,0,1\n2,0,odom,wheel,0,0,0,0,0,0,1\n'),
         r'poses.txt, line 2: poses of more frames than odom and base: record a bag of the topic, or keep these'),
+    'two directions': (lambda at: truth(at, 't,p_wc_x,p_wc_y,p_wc_z,q_cw_x,q_cw_y,q_cw_z,q_cw_w\n1,0,0,0,0,0,0,1\n'),
+        r'poses.txt: its columns p_wc_x, .*, q_cw_w have camera from world in one part and world from camera in the other: write'),
+    'a sentence of another order': (lambda at: truth(at, f'# quaternion (w, x, y, z)\n{TUM.format(1)}'),
+        r"poses.txt: 'quaternion \(w, x, y, z\)' speaks of w, x, y, z, and without names .* is x, y, z, w: write one name"),
     'topic of a folder': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), topic='/x'),
                           r'/f is an image folder: it has no topic /x; name a file with poses \(--truth\)'),
     'between': (lambda at: poses_at(Trajectory(np.array([8, 10]) * 10**9, np.stack([np.eye(4)] * 2), 'poses.txt'), [9 * 10**9], 0),

@@ -486,6 +486,86 @@ def test_source_tells_of_quaternions_that_are_all_equal(tmp_path: Path) -> None:
     assert 'are equal' not in read_quaternions(path, kind_of(path)).source
 
 
+@pytest.mark.parametrize('names', [
+    'p_CW_{},q_CW_{}', 't_cw_{},q_cw_{}', 'w2c_t{},w2c_q{}', 'world_to_camera.{},world_to_camera.q{}', 'T_cw: t{},q{}',
+    'cam_from_world.t{},cam_from_world.q{}'])
+def test_columns_that_name_camera_from_world_are_inverted(tmp_path: Path, names: str) -> None:
+    path = tmp_path / 'poses.csv'
+    label, _, names = names.rpartition(': ')
+    position, rotation = names.split(',')
+    columns = [*(position.format(axis) for axis in 'xyz'), *(rotation.format(axis) for axis in 'xyzw')]
+    path.write_text(f'{label and f"{label}: "}timestamp,{",".join(columns)}\n1.5,1,2,3,0,0,0.6,0.8\n')
+    truth = read_quaternions(path, kind_of(path))
+    np.testing.assert_allclose(np.linalg.inv(truth.poses[0])[:3, (0, 3)], [[0.28, 1], [0.96, 2], [0, 3]], atol=1e-12)
+    assert 'camera from world' in truth.source
+
+
+@pytest.mark.parametrize('names', ['p_WC_{},q_WC_{}', '{},q_c{}', '{},q_bs_{}', 'cam_to_world_t{},cam_to_world_q{}',
+                                   'c2w_t{},c2w_q{}'])
+def test_columns_of_other_frames_stay_world_from_camera(tmp_path: Path, names: str) -> None:
+    """q_cw may be the w of q_c."""
+    path, (position, rotation) = tmp_path / 'poses.csv', names.split(',')
+    columns = [*(position.format(axis) for axis in 'xyz'), *(rotation.format(axis) for axis in 'xyzw')]
+    path.write_text(f'timestamp,{",".join(columns)}\n1.5,1,2,3,0,0,0.6,0.8\n')
+    np.testing.assert_allclose(read_quaternions(path, kind_of(path)).poses[0, :3, 0], [0.28, 0.96, 0], atol=1e-12)
+
+
+def test_position_and_rotation_of_two_directions_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / 'poses.csv'
+    path.write_text('t,p_wc_x,p_wc_y,p_wc_z,q_cw_x,q_cw_y,q_cw_z,q_cw_w\n1.5,1,2,3,0,0,0.6,0.8\n')
+    with pytest.raises(BagError, match='camera from world in one part'):
+        kind_of(path)
+
+
+@pytest.mark.parametrize('heading', ['# format: ', '# columns: ', 'Fields: '])
+def test_a_word_before_the_names_is_no_column(tmp_path: Path, heading: str) -> None:
+    """Counted as one, it moved each value to the name before: a file that has one more value was read so."""
+    path = tmp_path / 'poses.txt'
+    path.write_text(f'{heading}timestamp tx ty tz qw qx qy qz\n1.5 1 2 3 0.8 0 0 0.6 0\n')
+    truth = read_quaternions(path, kind_of(path))
+    assert truth.stamps_ns.tolist() == [1_500_000_000]
+    np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
+
+
+@pytest.mark.parametrize(('sentence', 'order', 'values'), [
+    ('timestamp [s], position (x, y, z) [m], quaternion ({})', 'w, x, y, z', '1.5 1 2 3 0.8 0 0 0.6'),
+    ('position, quaternion ({})', 'w, x, y, z', '1 2 3 0.8 0 0 0.6'), ('orientation in {}', 'wxyz', '1.5 1 2 3 0.8 0 0 0.6'),
+    ('quaternion: {}', 'x, y, z, w', '1403715529812143104,1,2,3,0,0,0.6,0.8')])
+def test_a_sentence_with_another_order_of_quaternions_is_refused(tmp_path: Path, sentence: str, order: str, values: str) -> None:
+    path = tmp_path / 'poses.txt'
+    path.write_text(f'# {sentence.format(order)}\n{values}\n')
+    with pytest.raises(BagError, match='write one name for each column into that line'):
+        read_quaternions(path, kind_of(path))
+    usual = order.replace('w, x, y, z', 'x, y, z, w') if order[0] == 'w' else 'w, x, y, z'
+    path.write_text(f'# {sentence.format(usual.replace("wxyz", "xyzw"))}\n{values}\n')
+    assert kind_of(path) == ('kitti' if values.startswith('1 ') else 'euroc' if ',' in values else 'tum')
+
+
+@pytest.mark.parametrize('unit', ['ft', 'km', 'inch', 'dm'])
+def test_lengths_that_are_not_read_are_refused(tmp_path: Path, unit: str) -> None:
+    path = tmp_path / 'poses.csv'
+    path.write_text(f't,x ({unit}),y ({unit}),z ({unit}),qx,qy,qz,qw\n1.5,1,2,3,0,0,0.6,0.8\n')
+    with pytest.raises(BagError, match='x, y, z in metres, or x_mm, x_cm'):
+        kind_of(path)
+
+
+def test_velocities_of_a_start_at_rest_are_no_line_of_4seasons(tmp_path: Path) -> None:
+    path = tmp_path / 'vio.csv'
+    path.write_text('1403715529812143104,1,2,3,0.8,0,0,0.6,0,0,0\n1403715529912143104,1,2,3,0.8,0,0,0.6,0.1,0,0\n')
+    np.testing.assert_allclose(read_quaternions(path, kind_of(path)).poses[0, 0, :3], [0.28, -0.96, 0], atol=1e-12)
+
+
+def test_nanoseconds_without_zeros_before_them_are_told_by_their_order(tmp_path: Path) -> None:
+    """Scripts print sec, a point and nsec: 8.50000000 is 8.05 s."""
+    path, pose = tmp_path / 'poses.txt', ' 1 2 3 0 0 0.6 0.8\n'
+    path.write_text(pose.join(['7.950000000', '8.50000000', '8.150000000', '8.250000000', '']))
+    truth = read_quaternions(path, kind_of(path))
+    assert truth.stamps_ns.tolist() == [7_950_000_000, 8_050_000_000, 8_150_000_000, 8_250_000_000]
+    assert 'nanoseconds without zeros' in truth.source
+    path.write_text(pose.join(['7.950000000', '8.5', '8.55', '8.650000000', '']))
+    assert read_quaternions(path, kind_of(path)).stamps_ns.tolist()[1] == 8_500_000_000
+
+
 @pytest.mark.parametrize('last', ['0.5', '0.5,-0.25'])
 def test_velocities_of_vins_are_no_line_of_4seasons(tmp_path: Path, last: str) -> None:
     path = tmp_path / 'vio.csv'
@@ -944,7 +1024,7 @@ def test_lines_of_a_tracker_that_saw_nothing_are_left_out(tmp_path: Path, lost: 
     ('imgid, x_gt, y_gt, z_gt, omega_gt, phi_gt, kappa_gt, x_gps\n1, 1, 2, 3, 0.8, 0, 0, 0.6\n', None, 'are imgid, .*: a time'),
     ('timestamp,x,y,z,qx,qy,qz,qw,v\n7,1.5,1,2,3,0,0,0.6,0.8,1\n', None, 'length 3.06, not 1, and 10 values have 9 names'),
     ('# stamp, where_x, where_y, where_z, q_x, q_y, q_z, q_w, more\n1403636579763555584,1,2,3,0,0,0.6,0.8\n', None,
-     'columns are stamp, where_x, .* a position .x, y, z. and'),
+     'columns are stamp, where_x, .* a position .x, y, z in metres,'),
     ('Format Version,1.23,Capture Start Time\n,,,,,,,\n,Name,drone,drone,2,3,4,5\nFrame,Time (s),X,Y,Z,X,Y,Z\n0,0,1,2,3,4,5,6\n',
      None, 'columns are Frame,Time .s.,X,Y,Z,X,Y,Z: .* a quaternion'),
     ('frame tx ty tz qx qy qz qw\n0 1 2 3 0 0 0 1\n', None, 'columns are frame tx ty .*: a time'),
