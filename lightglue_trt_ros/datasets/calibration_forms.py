@@ -34,6 +34,7 @@ ONE_OFF_MIDDLE = 0.12  # where the other axis is near: a resized image has both 
 LEAST_TURN_DEG = 0.01  # that is told
 _NAMES_OF_SIDES = {side: rf'(^|[^a-z])({side}|{side[0]})([^a-z]|$)|^infra(red)?_?{number}$'  # infrared_1 is RealSense's left one
                    for number, side in enumerate(('left', 'right'), 1)}
+BODY_KEYS = 'body_T_cam0', 'body_T_cam', 'IMU.T_b_c1', 'Tbc', 'local_transform'  # whichever tool's; the last is RTAB-Map's
 POSE_KEYS = ("T_BS (EuRoC), T_cam_imu or T_imu_cam (Kalibr, OpenVINS), body_T_cam0, body_T_cam1 or extrinsicRotation and "
              'extrinsicTranslation (VINS), Tbc or IMU.T_b_c1 (ORB-SLAM)')
 
@@ -75,7 +76,7 @@ def described(values: Mapping[str, Any], read: Callable[[str], Mapping[str, Any]
     if len(nested) == 2 and (step := step_of_pair(values)):
         left, right = sorted(nested, key=lambda name: _side_of(name) == 'right')
         nested = {left: nested[left], right: nested[right] | step}
-    return _listed(nested or {'': dict(values)}, 'body_T_cam0', 'IMU.T_b_c1', 'Tbc')  # whichever tool's
+    return _listed(nested or {'': dict(values)}, *BODY_KEYS)
 
 
 def _cameras_in(values: Mapping[str, Any], depth: int = 3) -> dict[str, dict[str, Any]]:
@@ -387,6 +388,7 @@ def _vins(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
     """VINS's: model_type: PINHOLE, MEI or KANNALA_BRANDT, size, projection_parameters and distortion_parameters."""
     fields = Fields(values)
     size, projection = (fields.pixels('image_width'), fields.pixels('image_height')), fields.inner('projection_parameters')
+    fields.is_true('fisheye')  # is of a mask
     if fields.text('model_type') == 'KANNALA_BRANDT':
         k, d = _pinhole(*map(projection.number, ('mu', 'mv', 'u0', 'v0'))), [projection.number(f'k{i}') for i in range(2, 6)]
         fields.check_all_read()
@@ -396,7 +398,6 @@ def _vins(values: Mapping[str, Any], rectified: bool) -> Intrinsics:
     mirror = [fields.inner('mirror_parameters')] if kind == 'omni' else []
     model, d = lens_of(distortion)
     parameters = [each.number('xi') for each in mirror]
-    fields.is_true('fisheye')  # is of a mask
     for each in (fields, projection, distortion, *mirror):
         each.check_all_read()
     return _camera(size, k, kind if mirror else model, d, parameters)

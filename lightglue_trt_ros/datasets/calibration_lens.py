@@ -92,6 +92,8 @@ def lens_of(fields: Fields, model: str = '', wide: float = 0.0) -> tuple[str, li
         d = _by_name(fields, model)
     if not d and (model == 'equidistant' or (name is None and key is not None and model not in ('none', 'pinhole'))):
         raise KeyError(f'{fields.prefix}{fields.first(*COEFFICIENTS) or COEFFICIENTS[0]}')
+    if model == 'equidistant' and len(d) == 6 and not any(d[2:4]):  # RTAB-Map leaves two zeros for tangential ones
+        d = d[:2] + d[4:]
     if word == 'fisheye' and len(d) == 1:  # as maplab and SVO call it
         model = 'fov'
     return model or ('rational_polynomial' if len(d) >= 8 else 'plumb_bob'), d

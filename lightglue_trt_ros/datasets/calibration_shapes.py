@@ -14,6 +14,8 @@ _INNER_MATRICES = 'camera_matrix', 'cameramatrix', 'intrinsic_matrix', 'mtx', 'k
 SQUARE = 0.03  # logarithm of fx over fy: pixels of cameras are nearer to squares
 USUAL = 'fx, fy, cx, cy'
 ORDERS = {USUAL: (0, 1, 2, 3), 'fx, cx, fy, cy': (0, 2, 1, 3), 'cx, cy, fx, fy': (2, 3, 0, 1)}  # OpenLORIS's, Azure Kinect's SDK's
+_OF_PHONES = {'focalLength': 'focal_length', 'principalPoint': 'principal_point', 'imageDimensions': 'image_size',
+              'imageResolution': 'image_size'}  # as ARCore and ARKit call them
 _OF_MIDDLE = {'u0': 'cx', 'v0': 'cy', 'ppx': 'cx', 'ppy': 'cy'}  # other names of a principal point
 
 
@@ -38,7 +40,8 @@ def of_frames(values: Values) -> Values:
 def of_nerf(values: Values) -> Values:
     """Of nerfstudio's and instant-ngp's cameras, fl_x ..., OpenCV's fx ...: they count pixels from the corner of the first one.
 
-    Those inside cam0 ... too; `values` themselves of others.
+    Their k4 without a fisheye is of the eighth power of the radius, which no lens of OpenCV has, and refused. Those inside
+    cam0 ... too; `values` themselves of others.
     """
     if 'fl_x' not in values:
         inner = {name: of_nerf(value) for name, value in values.items() if isinstance(value, dict) and 'fl_x' in value}
@@ -46,7 +49,11 @@ def of_nerf(values: Values) -> Values:
     rest = {name: value for name, value in values.items() if name not in ('fl_x', 'fl_y', 'cx', 'cy', 'is_fisheye')}
     focal = {name[0] + name[-1]: float(values[name]) for name in ('fl_x', 'fl_y') if name in values}
     middle = {name: float(values[name]) - 0.5 for name in ('cx', 'cy') if name in values}
-    return {**rest, **focal, **middle, **({'camera_model': 'OPENCV_FISHEYE'} if values.get('is_fisheye') else {})}
+    if values.get('is_fisheye'):
+        rest['camera_model'] = 'OPENCV_FISHEYE'
+    if 'FISH' not in str(rest.get('camera_model')).upper():
+        rest = {{'k4': 'coefficient_k4_of_the_eighth_power'}.get(name, name): value for name, value in rest.items()}
+    return {**rest, **focal, **middle}
 
 
 def flat(values: Values, depth: int = 2) -> Values:
@@ -67,6 +74,7 @@ def flat(values: Values, depth: int = 2) -> Values:
 
 def with_focals(values: Values, depth: int = 3) -> dict[str, Any]:
     """With fx, fy, cx, cy for focal_length and principal_point: two numbers, or one focal length for both; also inside."""
+    values = {_OF_PHONES.get(name, name): value for name, value in values.items()}
     pairs = [_two_of(values.get(name)) for name in ('focal_length', 'principal_point')]
     found = {name: with_focals(value, depth - 1) if depth and isinstance(value, dict) else value for name, value in values.items()}
     if not all(pairs):

@@ -24,7 +24,7 @@ READ = ("the forms that are read: this package's calib.yaml, into which you can 
         "fx, fy, cx, cy, k1, k2, p1, p2, k3), ROS's camera_calibration and CameraInfo, OpenCV's, EuRoC's sensor.yaml, "
         "Kalibr's camchain.yaml, VINS-Fusion's, ORB-SLAM's, COLMAP's, ZED's, rs-enumerate-devices -c and others of "
         "docs/evaluation.md")
-_OPENCV = re.compile(r'\A%YAML:.*|!!opencv-(nd-)?matrix')  # not YAML, but in OpenCV's files
+_OPENCV = re.compile(r'\A%YAML.*|!!opencv-(nd-)?matrix')  # not YAML, but in OpenCV's files
 _NO_SPACE = re.compile(r'^([ \t]*[\w.]+):(?=[^\s:])', re.MULTILINE)  # after a key: OpenCV reads that, and ORB-SLAM's files have it
 _REMARKS = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)  # of JSON, as JsonCpp reads it, outside of words
 _MATLAB = 'writelines(jsonencode(toStruct(cameraParams)), "calib.json")'

@@ -11,6 +11,7 @@ from ..core.types import Float64
 from ..utils.errors import BagError
 
 _STILL = 1e-3  # metres, and of the rotation matrix's entries
+_FAR_M = 10.0  # of a camera from a body: in most vehicles it is nearer, and millimetres are more
 FEW = 10  # poses that may have one rotation
 GRID = 2.0**-32  # of numbers in the poses that this package computes: a quarter of a nanometre
 
@@ -35,8 +36,10 @@ class Trajectory:
     def of_camera(self, camera_in_body: Float64 | None, how: str) -> Trajectory:
         """The camera's poses where these are a body's: `camera_in_body` (4, 4) is body from camera; None leaves them as they are.
 
-        `how` is added to the source.
+        `how` is added to the source, and a distance that may be of millimetres.
         """
+        away_m = 0.0 if camera_in_body is None else float(np.linalg.norm(camera_in_body[:3, 3]))
+        how += f', {away_m:.4g} m away: positions in the body are in metres' * (away_m > _FAR_M)
         poses = self.poses if camera_in_body is None else self.poses @ camera_in_body
         return Trajectory(self.stamps_ns, poses, f'{self.source}, {how}', camera_in_body is None)
 

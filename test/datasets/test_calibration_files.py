@@ -176,6 +176,7 @@ FORMS = {
     'VINS': VINS,
     'ORB-SLAM2': orbslam('Camera'),
     'ORB-SLAM3': orbslam(),
+    'YAML as its standard has it': '%YAML 1.0\n' + KALIBR,
     'slambook, small letters': orbslam('Camera').replace('Camera.', 'camera.'),
     'without spaces': orbslam().replace('PointSize: ', 'PointSize:').replace('Camera1.k1: ', 'Camera1.k1:'),
     'CameraInfo of `topic echo`': 2 * (f'header:\n  frame_id: cam\nheight: 480\nwidth: 640\ndistortion_model: plumb_bob\n'
@@ -315,6 +316,8 @@ FISHEYES = {
     '4Seasons': f'Equidistant 450 451 319.5 239.5 {" ".join(map(str, KB))}\n640 480\ncrop\n640 480\n',
 }
 WITHOUT = {
+    'ARCore': json.dumps({'focalLength': [450.0, 451.0], 'principalPoint': [319.5, 239.5], 'imageDimensions': [640, 480]}),
+    'ARKit': json.dumps({'intrinsics': np.transpose(K).ravel().tolist(), 'imageResolution': [640, 480], 'timestamp': 1.5}),
     'RealSense': REALSENSE,
     'own': f'{OWN}distortion: none (rectified)\ndist:\n- 0\n- 0\n',
     'ROS, pinhole': ROS.replace('plumb_bob', 'pinhole').replace(str(RADTAN), '[0, 0, 0, 0, 0]'),
@@ -747,8 +750,29 @@ def test_kannala_brandt_of_vins_is_equidistant(write) -> None:
     text = re.sub(r'(?s)distortion_parameters:.*?(?=projection)', '', VINS.replace('PINHOLE', 'KANNALA_BRANDT'))
     text = renamed(text, fx='mu', fy='mv', cx='u0', cy='v0')
     lens = ''.join(f'   k{number}: {value}\n' for number, value in zip(range(2, 6), KB, strict=True))
-    camera = load_intrinsics(write(text.replace('projection_parameters:\n', f'projection_parameters:\n{lens}')))
-    assert (camera.distortion_model, camera.d.tolist(), camera.k.tolist()) == ('equidistant', KB, K)
+    for mask in '01':  # `fisheye` is of a mask
+        camera = load_intrinsics(write(text.replace('projection_parameters:\n', f'projection_parameters:\n{lens}').replace(
+            'fisheye: 0', f'fisheye: {mask}')))
+        assert (camera.distortion_model, camera.d.tolist(), camera.k.tolist()) == ('equidistant', KB, K)
+
+
+@pytest.mark.parametrize('name', ['equidistant', 'fisheye'])
+def test_six_coefficients_of_rtabmaps_fisheye_have_zeros_inside(write, name: str) -> None:
+    text = ROS.replace('plumb_bob', name)
+    camera = load_intrinsics(write(text.replace(str(RADTAN), str([*KB[:2], 0.0, 0.0, *KB[2:]]))))
+    assert (camera.distortion_model, camera.d.tolist()) == ('equidistant', KB)
+    with pytest.raises(BagError, match='has 4 coefficients, not D'):
+        load_intrinsics(write(text.replace(str(RADTAN), str([*KB, 0.1, 0.0]))))
+
+
+@pytest.mark.parametrize('model', [{'camera_model': 'OPENCV'}, {}])
+def test_k4_of_nerfstudio_is_no_coefficient_of_opencv(write, model: dict[str, str]) -> None:
+    """It is of the eighth power of the radius, and OpenCV's is in the denominator."""
+    values = {**model, 'fl_x': 450, 'fl_y': 451, 'cx': 320, 'cy': 240, 'w': 640, 'h': 480, 'k1': -0.28, 'k2': 0.07, 'k3': 0.01,
+              'k4': 0.0, 'p1': 0.0002, 'p2': 2e-05}
+    assert load_intrinsics(write(json.dumps(values), 'transforms.json')).d.tolist() == [*RADTAN, 0.01]
+    with pytest.raises(BagError, match=r'k4_of_the_eighth_power: 0\.02 is not read here'):
+        load_intrinsics(write(json.dumps({**values, 'k4': 0.02}), 'transforms.json'))
 
 
 @pytest.mark.parametrize('d', [RADTAN, [*RADTAN, 0.003], [*RADTAN, 0.003, 0.1, 0.2, 0.3]])
@@ -794,7 +818,8 @@ NO_LENS = KALIBR.replace('pinhole', 'ocam')  # a pose is read whatever the lens
     (orbslam() + opencv_matrix('IMU.T_b_c1', BODY), ''),
     (orbslam('Camera') + opencv_matrix('Tbc', BODY), ''),
     (MAPLAB, ''), (OKVIS, ':cam0'), (basalt('ds', {}), ''),
-    (opencv_matrix('Tbc', BODY), '')])
+    (opencv_matrix('Tbc', BODY), ''), ('%YAML:1.0\n' + opencv_matrix('body_T_cam', BODY), ''),  # UrbanNav's
+    (f'{ROS}local_transform:\n  rows: 3\n  cols: 4\n  data: {np.ravel(BODY)[:12].tolist()}\n', '')])  # RTAB-Map's
 def test_pose_in_the_body_in_each_form(write, text: str, choice: str) -> None:
     path = Path(f'{write(text)}{choice}')
     np.testing.assert_allclose(load_camera_in_body(path), BODY, atol=1e-12)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightglue_trt_ros.datasets.pose_files import read_quaternions
-from lightglue_trt_ros.datasets.poses import angles_deg, interpolated, poses_from, quaternions_from_rotations
+from lightglue_trt_ros.datasets.poses import Trajectory, angles_deg, interpolated, poses_from, quaternions_from_rotations
 from lightglue_trt_ros.datasets.stamps import parse_stamp, read_stamps
 from lightglue_trt_ros.utils.errors import BagError
 
@@ -76,3 +76,12 @@ def test_times_by_the_calendar_are_stamps(tmp_path: Path, text: str, nanoseconds
 def test_other_times_by_the_calendar_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r'is not a (number of|time in) seconds'):
         parse_stamp(text)
+
+
+@pytest.mark.parametrize(('metres', 'is_told'), [(0.069, False), (9.0, False), (69.0, True)])
+def test_distance_of_a_camera_that_may_be_of_millimetres_is_told(metres: float, is_told: bool) -> None:
+    body = np.eye(4)
+    body[1, 3] = metres
+    moved = Trajectory(np.array([1]), np.eye(4)[None], 'poses.txt').of_camera(body, 'moved')
+    assert moved.poses[0, 1, 3] == metres
+    assert ('69 m away: positions in the body are in metres' in moved.source) == is_told
