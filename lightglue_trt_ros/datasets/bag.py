@@ -33,6 +33,7 @@ from .bag_readers import unpacked
 from .bag_storage import Storage, deserialize
 from .bag_topics import ImageTopics, load_image, stamped
 from .calibration_choices import doubt_of_size
+from .calibration_lens import doubt_of_lens
 from .folder_recordings import SUFFIXES as IMAGE_SUFFIXES
 from .folder_recordings import files_in, is_hidden, natural
 from .image_folders import LEVELS, has_layout, open_folder
@@ -239,6 +240,8 @@ class BagRecording(Recording):
                     notes.append(f'message {number} of {topic.name} is the first usable CameraInfo: {reason}')
                 if doubt := doubt_of_size(camera):
                     notes.append(f'K of {topic.name} is not of these images, {doubt}: give that of these (--camera)')
+                if doubt := doubt_of_lens(camera):
+                    notes.append(f'{topic.name}: {doubt}')
                 return found._replace(note='. '.join(notes))
         except BagError as error:  # the bag is damaged
             errors.append(error)

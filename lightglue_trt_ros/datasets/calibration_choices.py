@@ -19,6 +19,7 @@ from ..core.types import Float64
 from ..utils.errors import BagError, first_of, naming
 from .calibration_exports import as_chain
 from .calibration_forms import DescribedCamera, described, of_size, sized
+from .calibration_lens import doubt_of_lens
 from .calibration_values import READ, values_of
 
 LEAST_SCALE, ALIKE = 0.2, 0.1  # of a principal point over the middle: of images of another size, and what may differ
@@ -47,7 +48,7 @@ class Choice(NamedTuple):
             camera = self.camera.intrinsics(rectified)
             if doubt := doubt_of_size(camera):
                 raise ValueError(f'{doubt}: give K of this size, or the size of that K')
-            return replace(camera, source=', '.join(filter(None, (self.words, camera.source, self.note))))
+            return replace(camera, source=', '.join(filter(None, (self.words, camera.source, self.note, doubt_of_lens(camera)))))
 
     def in_body(self) -> Float64 | None:
         with self.naming():

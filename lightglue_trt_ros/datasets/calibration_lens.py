@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 
-from ..core.cameras import FISHEYE
+from ..core.cameras import FISHEYE, POLYNOMIAL, Intrinsics
 from .calibration_fields import OTHER_LENSES, Fields
 from .fitted_lenses import LISTED, PARAMETERS
 
@@ -31,6 +31,17 @@ INNER_COEFFICIENTS = ('params', 'parameters', 'values')  # inside of a mapping o
 FLAT = ('k1', 'k2', 'p1', 'p2', 'k3', 'k4', 'k5', 'k6')  # in the order of OpenCV's vector
 MOST_TANGENTIAL = 0.02  # of real lenses; cv2.fisheye's files name no model, and its third and fourth coefficient are larger
 WIDE = 1.2  # tangent of the angle to a corner, 50 degrees: of lenses with four coefficients and no model mostly fisheyes see more
+
+
+def doubt_of_lens(camera: Intrinsics) -> str:
+    """That a polynomial may have the coefficients of a fisheye, as drivers of RealSense's T265 named them, or empty."""
+    wide = float(np.hypot(camera.width / camera.k[0, 0], camera.height / camera.k[1, 1])) / 2
+    has_four = camera.distortion_model in POLYNOMIAL and not camera.d[4:].any()
+    if not has_four or wide <= WIDE or np.abs(camera.d[2:4]).max(initial=0.0) <= MOST_TANGENTIAL:
+        return ''
+    return (f'D = {camera.d.tolist()} of {camera.distortion_model} has tangential coefficients above {MOST_TANGENTIAL}, and K sees '
+            f'{2 * np.degrees(np.arctan(wide)):.0f} degrees from corner to corner: it may be that of a fisheye, as of a T265. Then '
+            'give distortion_model: equidistant (--camera)')
 
 
 def camera_model(fields: Fields, *names: str) -> str:

@@ -40,6 +40,7 @@ _FUSE = 'has positions without rotations, and pose errors need both: give the Od
 _OF_TOOLS = {'.traj': read_arkitscenes, '.jsonl': read_spectacular, '.json': read_nuscenes}  # by endings; None of another file
 GAP_PERIODS, GAP_LIMITS = 3, 10  # usual times between poses, and times `max_difference_s`: what is longer than both is a gap
 _SAME = 1e-2  # metres, and of the rotation matrix's entries: between mountings that several transforms give
+_SOUND_M_S = 340.0  # no camera on a robot is faster; those of a hand or a drone in millimetres are
 _MOVED = 'moved into the camera as asked'
 _AS_IT_IS = "taken as the camera's own (--camera-in-body says otherwise)"
 
@@ -79,7 +80,16 @@ def load_ground_truth(recording: Recording, *, topic: str | None = None, file: P
     ordered = recorded.ordered()
     if duplicates := len(recorded) - len(ordered):
         on_note(f'{duplicates} poses of {recorded.source} have stamps that others have: they are left out')
+    if (speed := _usual_speed(ordered)) > _SOUND_M_S:
+        on_note(f'{recorded.source}: its positions change by {speed:.0f} m a second, faster than sound: they may be in '
+                'millimetres, or the times in another unit; write metres, and seconds or nanoseconds')
     return ordered
+
+
+def _usual_speed(trajectory: Trajectory) -> float:
+    """The median in metres a second; 0 of one pose."""
+    steps = np.linalg.norm(np.diff(trajectory.poses[:, :3, 3], axis=0), axis=1) / np.diff(trajectory.stamps_ns) * 1e9
+    return float(np.median(steps)) if len(steps) else 0.0
 
 
 def poses_at(trajectory: Trajectory, stamps_ns: ArrayLike, max_difference_s: float) -> Float64:

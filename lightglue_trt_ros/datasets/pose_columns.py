@@ -34,6 +34,12 @@ _ORDERS = {'w, x, y, z': re.compile(r'(\bq?_?w\W+q?_?x\W+q?_?y\W+q?_?z|wxyz)', r
 _ANGLES = re.compile(r'(^|\W)(heading|yaw|omega)\W+(pitch|phi)\W+(roll|kappa)(\W|$)', re.IGNORECASE)
 
 
+_WORD = re.compile(  # of a position or a rotation, before other words
+    r'^(pose_|transform_)*(position|pos|p|translation|trans|tran|t|location|loc|quaternion|quat|q|rotation|rot|r|orientation|ori|o)'
+    '(?=_|$)')
+Sets = dict[str, list[int]]  # columns by the words in their names beside position and axis
+
+
 class Columns(NamedTuple):
     """Where a line of a file has what."""
 
@@ -145,7 +151,21 @@ def _pose_of(names: Sequence[str]) -> list[int]:
     positions, rotations = _sets_in(names, _POSITION, 'xyz'), _sets_in(names, _ROTATION, 'xyzw')
     if len(positions) == len(rotations) == 1:  # whatever stands before them
         rotations = dict(zip(positions, rotations.values(), strict=True))
-    return _only({topic: positions[topic] + rotations[topic] for topic in positions if topic in rotations})
+    return _only({topic: _joined(positions[topic], rotations[topic]) for topic in positions if topic in rotations})
+
+
+def _joined(positions: Sets, rotations: Sets) -> list[int]:
+    """The only position and rotation of a topic, or of several those that one word names, or none: p and q beside p_target.
+
+    Raises ValueError where this is not one of each.
+    """
+    if len(positions) == len(rotations) == 1:
+        return next(iter(positions.values())) + next(iter(rotations.values()))
+    same = [stem for stem in positions if stem in rotations]
+    if len(same) != 1:
+        several = [f'{kind} {first_of(sorted(each), 4)}' for kind, each in (('positions', positions), ('rotations', rotations))]
+        raise ValueError(f'it has the {" and ".join(several)} by the words in their names: keep the columns of one pose')
+    return positions[same[0]] + rotations[same[0]]
 
 
 def _only(poses: dict[str, list[int]]) -> list[int]:
@@ -154,14 +174,19 @@ def _only(poses: dict[str, list[int]]) -> list[int]:
     return next(iter(poses.values()), [])
 
 
-def _sets_in(names: Sequence[str], form: str, axes: str) -> dict[str, list[int]]:
-    """The columns of all axes whose names differ by the axis alone, the first of each topic, as odom in odom.pos.x."""
+def _sets_in(names: Sequence[str], form: str, axes: str) -> dict[str, Sets]:
+    """Of each topic, as odom in odom.pos.x, the columns of all axes whose names differ by the axis alone, by other words there."""
     found: dict[tuple[str, ...], dict[str, int]] = {}
     for at, name in enumerate(names):
         if match := re.fullmatch(f'({form})([{axes}]){_AFTER}', name):
             found.setdefault((match[1], *match.groups('')[2:]), {}).setdefault(match[2], at)
-    sets = [(head.rstrip('._').rpartition('.')[0], columns) for (head, *_), columns in found.items() if len(columns) == len(axes)]
-    return {topic: [columns[axis] for axis in axes] for topic, columns in reversed(sets)}
+    sets: dict[str, Sets] = {}
+    for (head, *_), columns in found.items():
+        if len(columns) == len(axes):
+            topic, _, rest = head.rstrip('._').rpartition('.')
+            sets.setdefault(topic, {}).setdefault(_WORD.sub('', rest).strip('_') or 'without a word',
+                                                  [columns[axis] for axis in axes])
+    return sets
 
 
 def _split_stamp(names: Sequence[str]) -> tuple[list[int], int]:

@@ -15,7 +15,7 @@ from .pose_files import trajectory_of
 from .poses import Trajectory, poses_from
 from .stamps import parse_stamp, rows_of
 
-_OF_NUSCENES = ('timestamp', 'translation', 'rotation'), ('utime', 'pos', 'orientation')
+_OF_NUSCENES = ('timestamp', 'translation', 'rotation', 'token'), ('utime', 'pos', 'orientation', 'rotation_rate')  # it has more
 
 
 def read_spectacular(path: Path) -> Trajectory:
@@ -56,9 +56,9 @@ def read_nuscenes(path: Path) -> Trajectory | None:
         return None
     with naming(path):
         try:
-            rows = [[entry[name] for name in names] for entry in entries]
+            rows = [[entry[name] for name in names[:3]] for entry in entries]
             stamps = [parse_stamp(str(time), 10**3) for time, _, _ in rows]
             poses = poses_from([position for _, position, _ in rows], [[*axis, w] for _, _, (w, *axis) in rows])
         except (KeyError, TypeError, ValueError) as error:
-            raise ValueError(f'each entry of nuScenes has {", ".join(names)}, and one is broken ({error})') from None
+            raise ValueError(f'each entry of nuScenes has {", ".join(names[:3])}, and one is broken ({error})') from None
     return trajectory_of(path, 'nuScenes, of the car', stamps, poses)

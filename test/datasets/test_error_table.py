@@ -524,6 +524,9 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
         r'poses.txt, line 2: poses of more frames than odom and base: record a bag of the topic, or keep these'),
     'two directions': (lambda at: truth(at, 't,p_wc_x,p_wc_y,p_wc_z,q_cw_x,q_cw_y,q_cw_z,q_cw_w\n1,0,0,0,0,0,0,1\n'),
         r'poses.txt: its columns p_wc_x, .*, q_cw_w have camera from world in one part and world from camera in the other: write'),
+    'two positions of one pose': (
+        lambda at: truth(at, 't,p_a_x,p_a_y,p_a_z,p_b_x,p_b_y,p_b_z,qx,qy,qz,qw\n1,0,0,0,0,0,0,0,0,0,1\n'),
+        r'poses.txt: it has the positions a, b and rotations without a word by the words in their names: keep the columns of one'),
     'a sentence of another order': (lambda at: truth(at, f'# quaternion (w, x, y, z)\n{TUM.format(1)}'),
         r"poses.txt: 'quaternion \(w, x, y, z\)' speaks of w, x, y, z, and without names .* is x, y, z, w: write one name"),
     'topic of a folder': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), topic='/x'),
@@ -615,7 +618,7 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
     'a bag of poses': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(at / 'x.mcap', '')),
         r'x.mcap is a bag: its poses are read where it has the images too \(--truth-topic\). Else play it'),
     'nuScenes, broken': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(
-        at / 'x.json', '[{"timestamp": 1, "translation": [1, 2, 3], "rotation": 1}]')),
+        at / 'x.json', '[{"timestamp": 1, "translation": [1, 2, 3], "rotation": 1, "token": "a"}]')),
         r'x.json: each entry of nuScenes has timestamp, translation, rotation, and one is broken \(.*int'),
     'OpenMVG, no poses': (lambda at: truth(at, '{"sfm_data_version": "0.3"}'),
         r'poses.txt: it is of OpenMVG, and an entry has no extrinsics: export it anew'),

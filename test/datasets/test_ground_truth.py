@@ -585,6 +585,33 @@ def test_parts_of_a_pose_are_of_one_topic_and_one_name(tmp_path: Path, names: st
     np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
 
 
+@pytest.mark.parametrize(('names', 'values'), [
+    ('p_target_x,p_target_y,p_target_z,p_x,p_y,p_z,q_x,q_y,q_z,q_w', '9,9,9,1,2,3,0,0,0.6,0.8'),
+    ('pos_gps_x,pos_gps_y,pos_gps_z,pos_x,pos_y,pos_z,quat_x,quat_y,quat_z,quat_w', '9,9,9,1,2,3,0,0,0.6,0.8'),
+    ('x,y,z,q_des_x,q_des_y,q_des_z,q_des_w,q_x,q_y,q_z,q_w', '1,2,3,0,0,0,1,0,0,0.6,0.8')])
+def test_of_several_positions_or_rotations_those_of_one_word_are_a_pose(tmp_path: Path, names: str, values: str) -> None:
+    path = tmp_path / 'poses.csv'
+    path.write_text(f'time,{names}\n1.5,{values}\n')
+    truth = read_quaternions(path, kind_of(path))
+    np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
+
+
+def test_positions_that_no_word_joins_to_the_rotation_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / 'poses.csv'
+    path.write_text('time,p_a_x,p_a_y,p_a_z,p_b_x,p_b_y,p_b_z,qx,qy,qz,qw\n1.5,1,2,3,4,5,6,0,0,0.6,0.8\n')
+    with pytest.raises(BagError, match='it has the positions a, b and rotations without a word by the words in their names'):
+        kind_of(path)
+
+
+@pytest.mark.parametrize('scale', [1, 1000])
+def test_positions_that_are_faster_than_sound_are_told(tmp_path: Path, scale: int) -> None:
+    path, notes = tmp_path / 'poses.txt', list[str]()
+    path.write_text(''.join(f'{k / 10} {k * scale * 0.1} 0 0 0 0 0 1\n' for k in range(20)))
+    bag = Bag(tmp_path / 'bag')
+    load_ground_truth(bag.open(), file=path, on_note=notes.append)
+    assert [('faster than sound: they may be in millimetres' in note) for note in notes] == [True] * (scale == 1000)
+
+
 @pytest.mark.parametrize('names', [
     'gt_x,gt_y,gt_z,gt_qx,gt_qy,gt_qz,gt_qw', 'ground_truth_tx,ground_truth_ty,ground_truth_tz,' + ','.join(
         f'ground_truth_q{axis}' for axis in 'xyzw'), 'gt.x,gt.y,gt.z,gt.qx,gt.qy,gt.qz,gt.qw',
@@ -786,18 +813,23 @@ def test_lines_of_spectacular_ai_with_poses_are_its_ground_truth(tmp_path: Path)
     np.testing.assert_allclose(truth.poses, camera_poses(), atol=1e-9)
 
 
-@pytest.mark.parametrize('names', [('timestamp', 'translation', 'rotation'), ('utime', 'pos', 'orientation')])
-def test_poses_of_nuscenes_are_of_the_car_in_microseconds(tmp_path: Path, names: tuple[str, str, str]) -> None:
+@pytest.mark.parametrize(('names', 'other'), [
+    (('timestamp', 'translation', 'rotation'), 'token'), (('utime', 'pos', 'orientation'), 'rotation_rate')])
+def test_poses_of_nuscenes_are_of_the_car_in_microseconds(tmp_path: Path, names: tuple[str, str, str], other: str) -> None:
+    """Without its `other` key they may be another tool's, with w last."""
     path, recording = tmp_path / 'ego_pose.json', Bag(tmp_path / 'bag').open()
     q = quaternions_from_rotations(camera_poses()[:, :3, :3])
     rows = [dict(zip(names, (frame.stamp_ns // 1000, each[:3, 3].tolist(), [q[k, 3], *q[k, :3]]), strict=True))
             for k, (frame, each) in enumerate(zip(recording.frames(), camera_poses(), strict=True))]
-    path.write_text(json.dumps([{'token': 'of a lidar', **rows[0]}, *rows[::-1]]))
+    path.write_text(json.dumps([{other: [0, 0, 0], **rows[0]}, *rows[::-1]]))
     truth = load_ground_truth(recording, file=path, camera_in_body=OPTICAL)
     assert truth is not None
     assert truth.stamps_ns.tolist() == [frame.stamp_ns for frame in recording.frames()]
     np.testing.assert_allclose(truth.poses, camera_poses() @ OPTICAL, atol=1e-9)
-    path.write_text(json.dumps([*rows, {names[0]: 5}]))
+    path.write_text(json.dumps(rows))
+    with pytest.raises(BagError, match='holds no pose'):
+        load_ground_truth(recording, file=path)
+    path.write_text(json.dumps([{other: 0, **rows[0]}, {names[0]: 5}]))
     with pytest.raises(BagError, match=rf"each entry of nuScenes has {', '.join(names)}, and one is broken .'{names[1]}'"):
         load_ground_truth(recording, file=path)
 

@@ -18,6 +18,7 @@ from lightglue_trt_eval.options import EvaluationOptions
 from lightglue_trt_eval.predict.recorded_scene import open_scene
 from lightglue_trt_ros.core.cameras import Intrinsics, distortion_model
 from lightglue_trt_ros.datasets.bag import open_recording, stereo_recording
+from lightglue_trt_ros.datasets.calibration_files import load_intrinsics
 from lightglue_trt_ros.utils.errors import BagError
 
 OTHER = np.array([[120.0, 0, 40], [0, 120, 30], [0, 0, 1]])
@@ -63,6 +64,22 @@ def test_k_of_images_that_were_resized_since_is_told(tmp_path: Path, scale: floa
     assert camera is not None
     assert camera.k[0, 0] == resized[0, 0]
     assert ('times as large as its 96x72: give that of these' in note) == ('(--camera)' in note) == is_told
+
+
+@pytest.mark.parametrize(('focal', 'd', 'model', 'is_told'), [
+    (30.0, (-0.003, 0.037, -0.036, 0.006, 0.0), 'plumb_bob', True), (30.0, (-0.003, 0.037, -0.036, 0.006, 0.1), 'plumb_bob', False),
+    (30.0, (-0.003, 0.037, -0.036, 0.006), 'equidistant', False), (30.0, (-0.3, 0.1, 0.001, 0.002, 0.0), 'plumb_bob', False),
+    (80.0, (-0.003, 0.037, -0.036, 0.006, 0.0), 'plumb_bob', False)])
+def test_plumb_bob_that_may_be_a_fisheye_is_told(tmp_path: Path, focal: float, d: tuple[float, ...], model: str,
+                                                 is_told: bool) -> None:
+    """RealSense's driver called that of its T265 plumb_bob."""
+    k = np.array([[focal, 0, 47.5], [0, focal, 35.5], [0, 0, 1]])
+    camera, note = recorded(tmp_path, {'/left/image_raw': Images(), '/left/camera_info': [Info(k, d, model=model)]})
+    assert camera is not None
+    assert ('may be that of a fisheye' in note) == is_told
+    path = tmp_path / 'c.yaml'
+    path.write_text(f'width: 96\nheight: 72\nK: {k.tolist()}\nD: {list(d)}\ndistortion_model: {model}\n')
+    assert ('may be that of a fisheye' in load_intrinsics(path).source) == is_told
 
 
 def test_camera_info_with_another_frame_id_is_used_and_noted(tmp_path: Path) -> None:
