@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from ..core.cameras import same_frame
 from ..core.timing import usual_period
 from ..core.types import Float64
 from ..utils.errors import BagError
@@ -207,11 +208,15 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
         if name is not None and chosen[0].type == TF and child_frame is None:
             tracks = _measured(own_odometry, chosen[0], tracks, on_note)
         poses = _moving(tracks if child_frame is not None else _that_carry(bag, tracks, on_note), chosen[0], child_frame)
-        if are_positions(poses.rows):
-            doubt = f'all rotations of {poses} are equal, as where only positions are measured, by GPS or a prism'
-            is_refused = name is None and _OF_GPS.search(chosen[0].name)
-            on_note(f'{chosen[0].name}: {doubt}: ' + ('it is no ground truth unless you name it (--truth-topic)' if is_refused else
-                                                      'figures need both'))
+        is_seen = bool(poses.parent and bag.frame_id) and not poses.child and same_frame(poses.parent, bag.frame_id)
+        doubt = f'all rotations of {poses} are equal, as where only positions are measured, by GPS or a prism' \
+            if are_positions(poses.rows) else \
+            f'{poses} are in the frame of the images, as those of a tag that the camera sees' if is_seen else ''
+        if doubt:
+            is_refused = name is None and (is_seen or _OF_GPS.search(chosen[0].name))
+            on_note(f'{chosen[0].name}: {doubt}: ' + (
+                'it is no ground truth unless you name it (--truth-topic)' if is_refused else
+                'figures need both' if not is_seen else 'they are taken as the poses of the camera in the world'))
             if is_refused:
                 return None
         truth = _of_camera(bag, poses, chosen[0], camera_in_body, on_note)
@@ -312,7 +317,7 @@ def read_poses(bag: BagRecording, topic: Topic, on_note: Callable[[str], None]) 
     bad, reason = 0, ''
     try:
         numbered = enumerate(bag.storage.messages(topic), 1)
-        for number, (_, raw) in deque(numbered, 1) if topic.type == PATH else numbered:  # a path grows: its last one is whole
+        for number, (received, raw) in deque(numbered, 1) if topic.type == PATH else numbered:  # a path grows to its last one
             try:
                 message = deserialize(raw, topic.type, f'{bag.path}, message {number} of {topic.name}')
             except BagError as error:
@@ -326,10 +331,15 @@ def read_poses(bag: BagRecording, topic: Topic, on_note: Callable[[str], None]) 
                 key = header.frame_id.strip('/'), child.strip('/')
                 poses = tracks.setdefault(key, Poses(*key))
                 poses.stamps.append(header.stamp.sec * 10**9 + header.stamp.nanosec)
+                poses.received.append(received)
                 poses.rows.append(row)
     except BagError as error:
         count = sum(len(poses.stamps) for poses in tracks.values())
         on_note(f'{topic.name} was read up to where the bag breaks off, {count} poses: {error}')
+    for poses in tracks.values():
+        if len(poses.stamps) > 1 and not any(poses.stamps) and topic.type != PATH and not topic.name.endswith(STATIC):
+            poses.stamps = poses.received
+            on_note(f'header.stamp of {poses} on {topic.name} is 0: the times at which they were recorded are taken')
     if bad:
         on_note(f'{bad} poses on {topic.name} are left out: {reason}')
     return list(tracks.values())

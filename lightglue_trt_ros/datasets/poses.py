@@ -59,6 +59,7 @@ class Poses:
     child: str  # empty where the messages do not name it
     stamps: list[int] = field(default_factory=list)  # nanoseconds
     rows: list[list[float]] = field(default_factory=list)  # x, y, z, qx, qy, qz, qw
+    received: list[int] = field(default_factory=list)  # nanoseconds, by the recorder's clock
 
     def __str__(self) -> str:
         parent = self.parent or 'a frame without a name'

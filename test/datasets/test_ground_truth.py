@@ -224,6 +224,26 @@ def test_topic_of_positions_is_taken_only_where_it_is_named(tmp_path: Path) -> N
         assert any('by GPS or a prism: figures need both' in line for line in told)
 
 
+@pytest.mark.parametrize('parent', ['cam', 'cam_optical_frame'])
+def test_poses_in_the_frame_of_the_images_are_taken_only_where_named(tmp_path: Path, parent: str) -> None:
+    """Those of a tag that the camera sees are: camera from tag, and no pose of the camera."""
+    recording, told = Bag(tmp_path / 'bag').poses('/tag', POSE, camera_poses(), parent).open(), list[str]()
+    assert load_ground_truth(recording, on_note=told.append) is None
+    assert [f'in {parent} are in the frame of the images' in line and '(--truth-topic)' in line for line in told] == [True]
+    assert load_ground_truth(recording, topic='/tag', on_note=told.append) is not None
+    assert 'taken as the poses of the camera in the world' in told[-1]
+
+
+def test_poses_without_stamps_have_the_times_of_the_recorder(tmp_path: Path) -> None:
+    poses, told = Bag(tmp_path / 'bag').poses('/p', POSE, camera_poses()), list[str]()
+    for _, message in poses.topics['/p'][1]:
+        message.header.stamp.sec = 0
+    truth = load_ground_truth(poses.open(), on_note=told.append)
+    assert truth is not None
+    assert truth.stamps_ns.tolist() == [SECOND * (k + 1) for k in range(COUNT)]
+    assert told == [f'header.stamp of {COUNT} poses in map on /p is 0: the times at which they were recorded are taken']
+
+
 def test_topic_without_a_whole_pose_is_named_as_such(tmp_path: Path) -> None:
     bag, told = Bag(tmp_path / 'bag').poses('/p', POSE, camera_poses()), list[str]()
     for _, message in bag.topics['/p'][1]:
