@@ -47,6 +47,7 @@ STAMPS_ADVICE = ('write the stamp of each, in seconds and in the order of names,
                  'their names')
 PACKETS = ('/Packet', '/FFMPEGPacket', '/CompressedVideo')  # types of videos
 _NO_DEPTH = re.compile(r'disparity|label|segment|confidence', re.IGNORECASE)  # names of topics whose 16 bits are others
+_UNDISTORTED = re.compile(r'(^|[/_])undist(ort(ed)?)?([/_]|$)', re.IGNORECASE)  # in names of topics
 LISTED = 12  # topics in a message: a robot has hundreds
 OF_VIDEO = 10  # images beside a video, which may be its frames: fewer are no recording
 FOLDERS = 500  # of a level below a folder that is no recording, in which one is looked for
@@ -240,6 +241,9 @@ class BagRecording(Recording):
                     notes.append(f'message {number} of {topic.name} is the first usable CameraInfo: {reason}')
                 if doubt := doubt_of_size(camera):
                     notes.append(f'K of {topic.name} is not of these images, {doubt}: give that of these (--camera)')
+                if camera.d.any() and _UNDISTORTED.search(self.image_topic):
+                    notes.append(f'{self.image_topic} is undistorted by its name, and D of {topic.name} is of raw images: give the '
+                                 'calibration of these (--camera)')
                 if doubt := doubt_of_lens(camera):
                     notes.append(f'{topic.name}: {doubt}')
                 return found._replace(note='. '.join(notes))

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..utils.errors import first_of
-from .stamps import HEADING, LEAST_DIGITS, MS, NS, SPLITS, US, is_number, parse_nanoseconds, parse_stamp
+from .stamps import DIGITS, HEADING, LEAST_DIGITS, MS, NS, SPLITS, US, is_number, parse_nanoseconds, parse_stamp
 
 _UNIT = rf'(_?(s|secs?|seconds|{NS}|{US}|{MS}))?'  # of a time
 _LENGTH = 'mm|cm|dm|km|ft|feet|foot|in|inch|inches'  # of a position; only the first two are read
@@ -21,7 +21,6 @@ _AFTER = '(_mm|_cm|_m)?(_world_device|_odometry_device)?'  # an axis; the last t
 _TIME = rf'(.*[._])?((time)?stamp|time){_UNIT}|t{_UNIT}'
 _UNIT_ALONE = rf'secs?|seconds|{NS}|{US}|{MS}'  # as SubT-MRS calls a time
 _FRAME = r'(frame|image|img)_?(id|idx|index|number)?'  # whose number may be a stamp, as that of 4Seasons
-_DIGITS = {13: 10**6, 16: 10**3}  # of a time since 1970 in milliseconds and microseconds: as seconds it is beyond MAX_STAMP_NS
 _STAMP = re.compile(rf'\d{{{LEAST_DIGITS},}}')
 _PER_METRE = {'_mm': 1000, '_cm': 100}  # by the end of a position's name
 _ROSTOPIC = 'field.'  # before the names of `rostopic echo -p`, whose times are nanoseconds
@@ -58,7 +57,7 @@ class Columns(NamedTuple):
         Raises ValueError.
         """
         first, *rest = (words[column] for column in self.stamp)
-        unit_ns = self.unit_ns or _DIGITS.get(len(first.partition('.')[0]), 10**9)
+        unit_ns = self.unit_ns or DIGITS.get(len(first.partition('.')[0]), 10**9)
         try:
             whole = parse_nanoseconds(first) if unit_ns == 1 else parse_stamp(first, unit_ns)
             parts = sum(parse_stamp(each, self.part_ns) for each in rest)

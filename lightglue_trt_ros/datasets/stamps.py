@@ -22,6 +22,7 @@ _LEAST_NS = 10**16  # a time of so many is in nanoseconds: as seconds it is beyo
 HEADING = re.compile(r'\W*((t|secs?|id|index|frame\w*)\W|(?![0-9]).*(time|stamp))', re.IGNORECASE)  # a line of column names
 _CALENDAR = re.compile(r'(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:\.(\d*))?(?: ?Z| ?([+-]\d\d):?(\d\d))?')
 SPLITS = re.compile('[,;|]'), re.compile(r'[\s,;|]+')  # a line of names, whatever stands between the values
+DIGITS = {13: 10**6, 16: 10**3}  # of a time since 1970 in milliseconds and microseconds: as seconds it is beyond MAX_STAMP_NS
 _COMMENT = re.compile(r'#|^\s*(?:%|//)')
 NS, US = r'n(s|secs?|anosecs?|anoseconds)', r'([uµμ]s(ecs?)?|micros(ecs?|econds))'  # names of units
 MS = r'(ms(ecs?)?|millis(ecs?|econds))'
@@ -140,7 +141,7 @@ def read_stamps_of(path: Path, files: Sequence[Path]) -> list[int]:
     with naming(path):
         if '' in found:
             raise ValueError(f'it has no line for {files[found.index("")].name}: begin one with this name, and its stamp')
-        stamps = [parse_stamp(each, unit_ns) for each in found]
+        stamps = of_parts(found) or [parse_stamp(each, unit_ns or 10**9) for each in found]
         if late := next((number for number, (before, after) in enumerate(pairwise(stamps), 1) if before >= after), 0):
             raise ValueError(f'the numbers after the names of the images are no stamps, that of {files[late].name}, {found[late]}, '
                              f'comes after {found[late - 1]}: leave one number in each line, the stamp of an image')
@@ -148,25 +149,30 @@ def read_stamps_of(path: Path, files: Sequence[Path]) -> list[int]:
 
 
 def read_stamps(path: Path) -> list[int]:
-    """Read one stamp per line, in seconds or the unit above them, as nanoseconds. Raises BagError that names the line."""
+    """Read one stamp per line, in seconds or the unit above them or by their digits, as nanoseconds.
+
+    Raises BagError that names the line.
+    """
     headings, lines = read_lines(path)
     unit_ns = _unit_of(headings)
 
     def row(line: str) -> int:
         try:
-            return parse_stamp(line, unit_ns)
+            return parse_stamp(line, unit_ns or DIGITS.get(len(line) if line.isdigit() else 0, 10**9))
         except ValueError:
             if len(line.replace(',', ' ').split()) < 2:
                 raise
-        raise ValueError(f'{line[:80]!r} is more than a number of {_UNITS[unit_ns]}: leave one in each line, the stamp of an image')
+        raise ValueError(f'{line[:80]!r} is more than a number of {_UNITS[unit_ns or 10**9]}: leave one in each line, the stamp of '
+                         'an image')
 
-    return rows_of(path, lines, row)
+    stamps = rows_of(path, lines, row)
+    return of_parts([line for _, line in lines]) or stamps
 
 
 def _unit_of(headings: Sequence[str]) -> int:
-    """Nanoseconds of the unit that a line above the stamps names, as [us] or timestamp_ms; of a second where none does."""
+    """Nanoseconds of the unit that a line above the stamps names, as [us] or timestamp_ms; 0 where none does."""
     found = next(filter(None, map(_HEADED.search, reversed(headings))), None)
-    return 10**9 if found is None else next(ns for name, ns in _OF_HEADING.items() if found[name])
+    return 0 if found is None else next(ns for name, ns in _OF_HEADING.items() if found[name])
 
 
 def read_list(path: Path, parse: Callable[[str], int], separator: str | None = None, *,

@@ -82,6 +82,15 @@ def test_plumb_bob_that_may_be_a_fisheye_is_told(tmp_path: Path, focal: float, d
     assert ('may be that of a fisheye' in load_intrinsics(path).source) == is_told
 
 
+@pytest.mark.parametrize(('topic', 'd', 'is_told'), [
+    ('/left/image_undistorted', (-0.3, 0.1, 0.0, 0.0, 0.0), True), ('/left/undistorted/image', (-0.3, 0.1, 0.0, 0.0, 0.0), True),
+    ('/left/image_undistorted', (0.0,) * 5, False), ('/left/image_raw', (-0.3, 0.1, 0.0, 0.0, 0.0), False)])
+def test_distortion_of_images_that_are_called_undistorted_is_told(tmp_path: Path, topic: str, d: tuple[float, ...],
+                                                                  is_told: bool) -> None:
+    note = recorded(tmp_path, {topic: Images(), '/left/camera_info': [Info(d=d)]})[1]
+    assert ('is undistorted by its name, and D of' in note) == is_told
+
+
 def test_camera_info_with_another_frame_id_is_used_and_noted(tmp_path: Path) -> None:
     camera, note = recorded(tmp_path, {'/left/image_raw': Images(frame_id='left'), '/left/camera_info': [Info(frame_id='right')]})
     assert camera is not None
