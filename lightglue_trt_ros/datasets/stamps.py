@@ -154,16 +154,16 @@ def read_stamps(path: Path) -> list[int]:
     Raises BagError that names the line.
     """
     headings, lines = read_lines(path)
-    unit_ns = _unit_of(headings)
+    digits = {len(line) if line.isdigit() else 0 for _, line in lines}
+    unit_ns = _unit_of(headings) or DIGITS.get(max(digits, default=0) if len(digits) == 1 else 0, 10**9)
 
     def row(line: str) -> int:
         try:
-            return parse_stamp(line, unit_ns or DIGITS.get(len(line) if line.isdigit() else 0, 10**9))
+            return parse_stamp(line, unit_ns)
         except ValueError:
             if len(line.replace(',', ' ').split()) < 2:
                 raise
-        raise ValueError(f'{line[:80]!r} is more than a number of {_UNITS[unit_ns or 10**9]}: leave one in each line, the stamp of '
-                         'an image')
+        raise ValueError(f'{line[:80]!r} is more than a number of {_UNITS[unit_ns]}: leave one in each line, the stamp of an image')
 
     stamps = rows_of(path, lines, row)
     return of_parts([line for _, line in lines]) or stamps

@@ -165,7 +165,8 @@ def test_stamps_in_nanoseconds_are_read_as_such(tmp_path: Path) -> None:
 @pytest.mark.parametrize(('text', 'stamps'), [
     ('1403636579763\n1403636579813\n', [1403636579763 * 10**6, 1403636579813 * 10**6]),
     ('1403636579763555\n1403636579813555\n', [1403636579763555000, 1403636579813555000]),
-    ('7.950000000\n8.50000000\n8.150000000\n', [7_950_000_000, 8_050_000_000, 8_150_000_000]), ('7.95\n8.5\n', [7_950_000_000, 8_500_000_000]),
+    ('7.950000000\n8.50000000\n8.150000000\n', [7_950_000_000, 8_050_000_000, 8_150_000_000]),
+    ('7.95\n8.5\n', [7_950_000_000, 8_500_000_000]),
     ('7.950000000\n8.5\n', [7_950_000_000, 8_500_000_000])])
 def test_unit_of_stamps_without_a_name_is_told_by_their_digits(tmp_path: Path, text: str, stamps: list[int]) -> None:
     write_images(tmp_path / 'images', [f'{number}.png' for number in range(len(stamps))])
