@@ -20,6 +20,7 @@ SIZES = (('width', 'height'), ('image_width', 'image_height'), ('w', 'h'), ('col
 LENS = re.compile(  # keys that speak of a lens, in small letters; min_dist, max_dist and baseline_dist_thr are of trackers
     r'^(?!.*flags?$).*?((?<!min)(?<!max)(?<!baseline)(^|[._])dist(_|$|coef|o$|param)|distor|coef(f?s?|ficients?)?(_|$)|'
     r'(^|[._])(rad_?tan|radial|tangential|fisheye(_model|_?par.*)?$|skew|mirror|[kp]_?\d+$|d$|s[1-4]$|tau|xi$|kc$|lens_?(par|coef)))')
+_DISTANCE = re.compile(r'(?!.*(cam|lens|coef|param|radial|tangential))\w*[a-z0-9]_dist(_[a-z]+)*')  # of a number of metres
 MOST_DEPTH = 50  # of mappings and lists inside of each other: YAML may have itself inside
 _MISSING: Any = object()
 
@@ -175,7 +176,8 @@ def _pixels(value: Any, name: str) -> int:
 
 def _of_lens(name: str, value: Any) -> list[str]:
     """The keys that lead to something about a lens, and its value in words; empty where there is none."""
-    if LENS.search(name.lower()) and not is_zero(value):
+    is_distance = isinstance(value, (int, float)) and _DISTANCE.fullmatch(name.lower()) is not None
+    if LENS.search(name.lower()) and not is_zero(value) and not is_distance:
         return [name, str(value)]
     is_lens = re.search(r'(^|_)lens$', name.lower()) is not None  # words in it are of products, but those of fisheyes
     if is_lens and (isinstance(value, list) or OTHER_LENSES.search(str(value).lower())) and not is_zero(value):

@@ -507,6 +507,17 @@ def test_what_is_not_finite_is_refused_by_its_key(write, text: str, number: str,
         load_intrinsics(write(text.replace(number, bad, 1)))
 
 
+@pytest.mark.parametrize('line', ['pcl_dist: 10', 'map:\n  neighbor_dist_thresh: 2.5', 'keyframe_dist_m: 0.3'])
+def test_number_that_is_called_a_distance_is_of_no_lens(write, line: str) -> None:
+    assert load_intrinsics(write(f'{VINS}{line}\n')).d.tolist() == RADTAN
+
+
+@pytest.mark.parametrize('line', ['cam_dist: 0.1', 'dist: 0.1', 'lens_dist: 0.1', 'pcl_dist: [0.1, 0.2]', 'cam_dist_k1: 0.1'])
+def test_distortion_with_such_a_name_is_refused(write, line: str) -> None:
+    with pytest.raises(BagError, match='is not read here, and speaks of the lens'):
+        load_intrinsics(write(f'{VINS}{line}\n'))
+
+
 def test_zero_says_nothing_of_a_lens(write) -> None:
     zeros = 'k3: 0\nskew: 0.0\nfisheye_model: 0\nlens_coeffs: [0, 0.0]\ndistortion_flags: none\n'
     assert load_intrinsics(write(f'{OWN}dist: {RADTAN}\n{zeros}')).d.tolist() == RADTAN
