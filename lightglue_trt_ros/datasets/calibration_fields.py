@@ -21,6 +21,7 @@ LENS = re.compile(  # keys that speak of a lens, in small letters; min_dist, max
     r'^(?!.*flags?$).*?((?<!min)(?<!max)(?<!baseline)(^|[._])dist(_|$|coef|o$|param)|distor|coef(f?s?|ficients?)?(_|$)|'
     r'(^|[._])(rad_?tan|radial|tangential|fisheye(_model|_?par.*)?$|skew|mirror|[kp]_?\d+$|d$|s[1-4]$|tau|xi$|kc$|lens_?(par|coef)))')
 _DISTANCE = re.compile(r'(?!.*(cam|lens|coef|param|radial|tangential))\w*[a-z0-9]_dist(_[a-z]+)*')  # of a number of metres
+_PIX4D = re.compile(r'[rt]_?[1-3]')  # its radial and tangential coefficients; matrices of these names are of stereo pairs
 MOST_DEPTH = 50  # of mappings and lists inside of each other: YAML may have itself inside
 _MISSING: Any = object()
 
@@ -125,7 +126,8 @@ class Fields:
         """Raise ValueError for a key of the lens that nobody read; `is_lens`: all that are no words are."""
         for name, key in self._keys.items():
             value = self._values[key]
-            whole = [name, str(value)] if is_lens and not isinstance(value, str) and not is_zero(value) else []
+            is_coefficient = is_lens or (_PIX4D.fullmatch(name) and not isinstance(value, (list, dict)))
+            whole = [name, str(value)] if is_coefficient and not isinstance(value, str) and not is_zero(value) else []
             if name not in self._read and (unread := whole or _of_lens(name, value)):
                 raise ValueError(f'{".".join((key, *unread[1:-1]))}: {unread[-1][:80]} is not read here, and speaks of the lens. '
                                  'Name the coefficients distortion_coefficients, or k1, k2, p1, p2, k3, or remove the key')

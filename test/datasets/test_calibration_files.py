@@ -512,7 +512,8 @@ def test_number_that_is_called_a_distance_is_of_no_lens(write, line: str) -> Non
     assert load_intrinsics(write(f'{VINS}{line}\n')).d.tolist() == RADTAN
 
 
-@pytest.mark.parametrize('line', ['cam_dist: 0.1', 'dist: 0.1', 'lens_dist: 0.1', 'pcl_dist: [0.1, 0.2]', 'cam_dist_k1: 0.1'])
+@pytest.mark.parametrize('line', ['t1: 0.001', 'T_2: -0.002', 'R1: -0.28', 'r3: 0.01', 'cam_dist: 0.1',
+                                  'dist: 0.1', 'lens_dist: 0.1', 'pcl_dist: [0.1, 0.2]', 'cam_dist_k1: 0.1'])
 def test_distortion_with_such_a_name_is_refused(write, line: str) -> None:
     with pytest.raises(BagError, match='is not read here, and speaks of the lens'):
         load_intrinsics(write(f'{VINS}{line}\n'))
