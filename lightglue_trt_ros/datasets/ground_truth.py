@@ -41,6 +41,7 @@ _FUSE = 'has positions without rotations, and pose errors need both: give the Od
 _OF_TOOLS = {'.traj': read_arkitscenes, '.jsonl': read_spectacular, '.json': read_nuscenes}  # by endings; None of another file
 GAP_PERIODS, GAP_LIMITS = 3, 10  # usual times between poses, and times `max_difference_s`: what is longer than both is a gap
 _SAME = 1e-2  # metres, and of the rotation matrix's entries: between mountings that several transforms give
+_MOVES, _MIXED = 1e-6, 0.3  # metres, and of a rotation's entries; share of poses, of which two bodies have half
 _SOUND_M_S = 340.0  # no camera on a robot is faster; those of a hand or a drone in millimetres are
 _MOVED = 'moved into the camera as asked'
 _AS_IT_IS = "taken as the camera's own (--camera-in-body says otherwise)"
@@ -79,12 +80,26 @@ def load_ground_truth(recording: Recording, *, topic: str | None = None, file: P
     if recorded is None:
         return None
     ordered = recorded.ordered()
+    if reason := _mixed(recorded, ordered):
+        if file is not None or topic is not None:
+            raise BagError(f'{recorded.source}: {reason}')
+        on_note(f'no ground truth is taken from {recorded.source}: {reason}')
+        return None
     if duplicates := len(recorded) - len(ordered):
         on_note(f'{duplicates} poses of {recorded.source} have stamps that others have: they are left out')
     if (speed := _usual_speed(ordered)) > _SOUND_M_S:
         on_note(f'{recorded.source}: its positions change by {speed:.0f} m a second, faster than sound: they may be in '
                 'millimetres, or the times in another unit; write metres, and seconds or nanoseconds')
     return ordered
+
+
+def _mixed(recorded: Trajectory, ordered: Trajectory) -> str:
+    """That many poses have the time of another one and differ from it; empty where they do not. `ordered` has one of each time."""
+    first = ordered.poses[np.searchsorted(ordered.stamps_ns, recorded.stamps_ns)]
+    count = int((np.abs(recorded.poses - first) > _MOVES).any(axis=(1, 2)).sum())
+    return '' if count < len(recorded) * _MIXED else (
+        f'{count} of {len(recorded)} poses have the time of another one, and differ from it: their times were rounded as they were '
+        'written (seconds need a point and six digits or more behind it), or they are of several bodies (keep those of one)')
 
 
 def _usual_speed(trajectory: Trajectory) -> float:

@@ -524,6 +524,8 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
         r'poses.txt, line 2: poses of more frames than odom and base: record a bag of the topic, or keep these'),
     'two directions': (lambda at: truth(at, 't,p_wc_x,p_wc_y,p_wc_z,q_cw_x,q_cw_y,q_cw_z,q_cw_w\n1,0,0,0,0,0,0,1\n'),
         r'poses.txt: its columns p_wc_x, .*, q_cw_w have camera from world in one part and world from camera in the other: write'),
+    'times that were rounded': (lambda at: truth(at, ''.join(f'1.6e9 {k} 0 0 0 0 0 1\n' for k in range(4))),
+        r'poses.txt .*: 3 of 4 poses have the time of another one, and differ from it: their times were rounded as they were'),
     'two positions of one pose': (
         lambda at: truth(at, 't,p_a_x,p_a_y,p_a_z,p_b_x,p_b_y,p_b_z,qx,qy,qz,qw\n1,0,0,0,0,0,0,0,0,0,1\n'),
         r'poses.txt: it has the positions a, b and rotations without a word by the words in their names: keep the columns of one'),

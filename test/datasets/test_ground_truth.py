@@ -623,6 +623,26 @@ def test_positions_that_no_word_joins_to_the_rotation_are_refused(tmp_path: Path
         kind_of(path)
 
 
+@pytest.mark.parametrize('times', ['1.60000e+09', '{0:.0f}', '{0:.9f}\\n{0:.9f}'])
+def test_poses_that_share_their_times_and_differ_are_refused(tmp_path: Path, times: str) -> None:
+    """Times that were rounded, and two bodies in turns."""
+    path, bag = tmp_path / 'poses.txt', Bag(tmp_path / 'bag')
+    stamps = [stamp for k in range(20) for stamp in times.format(1 + k / 10).split('\\n')]
+    path.write_text(''.join(f'{stamp} {k * 0.1} 0 0 0 0 0 1\n' for k, stamp in enumerate(stamps)))
+    recording = bag.open()
+    with pytest.raises(BagError, match=r'poses have the time of another one, and differ .* rounded .* several bodies'):
+        load_ground_truth(recording, file=path)
+    path.write_text(''.join(f'{stamp} 0 0 0 0 0 0 1\n' for stamp in stamps))
+    assert load_ground_truth(recording, file=path) is not None
+
+
+def test_two_bodies_on_one_topic_are_no_ground_truth(tmp_path: Path) -> None:
+    told, poses = list[str](), camera_poses()
+    bag = Bag(tmp_path / 'bag').poses('/vicon', POSE, poses).poses('/vicon', POSE, poses[::-1])
+    assert load_ground_truth(bag.open(), on_note=told.append) is None
+    assert 'no ground truth is taken from /vicon' in told[-1]
+
+
 @pytest.mark.parametrize('scale', [1, 1000])
 def test_positions_that_are_faster_than_sound_are_told(tmp_path: Path, scale: int) -> None:
     path, notes = tmp_path / 'poses.txt', list[str]()
