@@ -82,8 +82,13 @@ def _all_ascend(stamps: Sequence[int]) -> bool:
 
 
 def parse_nanoseconds(text: str) -> int:
-    """A count of nanoseconds, also with zeros behind a point, as ORB-SLAM3 has it. Raises ValueError for other numbers."""
+    """A count of nanoseconds, also with zeros behind a point, as ORB-SLAM3 has it, or as NumPy's savetxt writes it, 1.5e+18.
+
+    Raises ValueError for other numbers.
+    """
     try:
+        if 'e' in text.lower() and _LEAST_NS <= float(text) <= MAX_STAMP_NS:
+            text = str(int(Decimal(text)))
         whole, _, fraction = text.partition('.')
         ns = int(text if fraction.strip('0') or len(whole) < _NS_DIGITS else whole)
     except ValueError:

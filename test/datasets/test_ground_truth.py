@@ -569,6 +569,17 @@ def test_lengths_that_are_not_read_are_refused(tmp_path: Path, unit: str) -> Non
         kind_of(path)
 
 
+def test_nanoseconds_may_be_written_with_an_exponent(tmp_path: Path) -> None:
+    """As NumPy's savetxt does."""
+    path = tmp_path / 'poses.csv'
+    path.write_text('1.403715529812143104e+18,1,2,3,0.8,0,0,0.6\n')
+    assert read_quaternions(path, kind_of(path)).stamps_ns.tolist() == [1403715529812143104]
+    for bad in ('1.4e+9', '1e+999'):
+        path.write_text(f'{bad},1,2,3,0.8,0,0,0.6\n')
+        with pytest.raises(BagError, match='is not a number of nanoseconds'):
+            read_quaternions(path, 'euroc')
+
+
 def test_velocities_of_a_start_at_rest_are_no_line_of_4seasons(tmp_path: Path) -> None:
     path = tmp_path / 'vio.csv'
     path.write_text('1403715529812143104,1,2,3,0.8,0,0,0.6,0,0,0\n1403715529912143104,1,2,3,0.8,0,0,0.6,0.1,0,0\n')
