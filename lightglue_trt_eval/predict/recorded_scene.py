@@ -14,6 +14,7 @@ from lightglue_trt_ros.core.cameras import Intrinsics, distortion_model, is_rect
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import Float64
+from lightglue_trt_ros.datasets.calibration_choices import doubt_of_size
 from lightglue_trt_ros.datasets.calibration_files import check_size, load_camera_in_body, load_intrinsics
 from lightglue_trt_ros.datasets.calibration_pairs import load_pair
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
@@ -121,7 +122,8 @@ def _doubt(camera: Intrinsics) -> str:
     """What few calibrations have, for people: focal lengths that differ, or a principal point far from the middle of the image."""
     (fx, _, cx), (_, fy, cy) = camera.k[:2]
     reasons = [f'fx is {fx:g} and fy {fy:g}, and nearly every camera has square pixels'] * bool(max(fx / fy, fy / fx) > STRETCHED)
-    if max(abs(cx / camera.width - 0.5), abs(cy / camera.height - 0.5)) > OFF_MIDDLE:
+    off_middle = max(abs(cx / camera.width - 0.5), abs(cy / camera.height - 0.5)) > OFF_MIDDLE
+    if off_middle and not doubt_of_size(camera):  # which is told with the calibration, and has another remedy
         reasons.append(f'the principal point {cx:g}, {cy:g} is far from the middle of {camera.width}x{camera.height}')
     return f'{", and ".join(reasons)}: unless the images are stretched or cropped, calibrate anew' if reasons else ''
 

@@ -98,6 +98,13 @@ def test_calibration_that_few_cameras_have_is_noted(tmp_path: Path, file: Path, 
     assert all(re.match(f'{file}: {doubt}', note) for note in notes)
 
 
+def test_camera_info_of_larger_images_has_one_line_and_one_remedy(tmp_path: Path) -> None:
+    larger = Intrinsics(WIDTH, HEIGHT, CAMERA.k * [[2], [2], [1]], 'plumb_bob', np.zeros(5))
+    notes = [note for note in scene_of(make_bag(tmp_path / 'bag', 3, intrinsics=larger))[1] if 'principal point' in note]
+    assert len(notes) == 1
+    assert re.search(r'the middle of images 2\.0\d times as large as its 128x96: give that of these', notes[0])
+
+
 @pytest.mark.parametrize('unit', [1, 1000])
 def test_ground_truth_in_millimetres_is_noted(tmp_path: Path, unit: int) -> None:
     bag, truth = make_bag(tmp_path / 'bag', 3), tmp_path / 'poses.txt'
