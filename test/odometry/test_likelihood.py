@@ -158,6 +158,16 @@ def test_most_likely_of_a_right_start_stays_there():
     assert max(pose_error_deg(*found, rotation, direction)) < 0.5
 
 
+def test_other_starts_are_refined_where_the_given_one_is_wrong():
+    """From the given direction alone 9 of the 20 are wrong; the best of 48 directions is up to 4 degrees off."""
+    errors = []
+    for seed in range(20):
+        pixels0, pixels1, covariances, rotation, direction = slanted_plane(seed, off=0.5, baseline=0.06, sigma=0.2)
+        found = most_likely(rotation, np.array([0.0, 0, 1]), residuals_of(pixels0, pixels1, covariances))
+        errors.append(max(pose_error_deg(*found, rotation, direction)))
+    assert max(errors) < 1.5
+
+
 def test_a_second_plane_begins_where_standing_points_mislead_the_others():
     errors = []
     for seed in range(30):
