@@ -23,15 +23,15 @@ FITS = 0.8  # matches within two standard deviations of one motion, mean; usual 
 STANDS, NEAR_DEG = 0.9, 1.0  # share of pairs with a step too short for a direction, and median rotation error, of a wrong unit
 
 
-def disagreement(table: Table) -> list[str]:
-    """A line, where no mistake is known that explains it; `table`: pairs of consecutive frames."""
+def disagreement(table: Table, second: Table) -> list[str]:
+    """A line, where no mistake is known that explains it; `table`: pairs of consecutive frames, `second`: of frames two apart."""
     known = ~np.isnan(table['precision@3']) & (table['matches'] >= FEW)
     if known.sum() < LEAST_PAIRS:
         return []
     near = table['precision@3'][known]
     agreed = table['inliers'][known] / table['matches'][known]
     if agreed.mean() >= AGREED and near.mean() < OFF:
-        return [_in_all(table, known, agreed, near)]
+        return [_in_all(table, known, agreed, near) + _reason(table, second, known)]
     jumps = (agreed >= PAIR_AGREED) & (near < PAIR_OFF)
     if 0 < jumps.sum() <= MOST_JUMPS * len(jumps) and np.median(near) >= RIGHT and not _within(table, known) < FITS:
         first = int(np.flatnonzero(known)[jumps.argmax()])
@@ -71,11 +71,23 @@ def _within(table: Table, pairs: NDArray[np.bool_]) -> float:
 
 
 def _in_all(table: Table, known: NDArray[np.bool_], agreed: NDArray[np.float64], near: NDArray[np.float64]) -> str:
+    return (f'matches agree with each other (inliers {100 * agreed.mean():.0f} %) and not with the ground truth '
+            f'({100 * near.mean():.0f} % within 3 px of its epipolar lines; rotations differ by '
+            f'{np.median(table["rotation_deg"][known]):.2f} degrees): ')
+
+
+def _reason(table: Table, second: Table, known: NDArray[np.bool_]) -> str:
     steps, rotation = table['step_m'][known], float(np.median(table['rotation_deg'][known]))
-    line = (f'matches agree with each other (inliers {100 * agreed.mean():.0f} %) and not with the ground truth '
-            f'({100 * near.mean():.0f} % within 3 px of its epipolar lines; rotations differ by {rotation:.2f} degrees): ')
     if np.mean(steps <= MIN_BASELINE_M) >= STANDS and rotation < NEAR_DEG:
-        return (f'{line}it moves by {1e3 * np.median(steps):.2g} mm a frame, and the images by more; check the unit of its '
-                'positions, which is the metre')
-    return (f'{line}the figures against it measure the ground truth and the calibration; check noise, rate and clock of the '
-            'poses, the calibration, and that the images are of one camera, in order')
+        large = 'something large moves before a camera that stands, as a train or a film'
+        if not np.median(steps):
+            return f'it stands; {large}, or its tracker repeats one pose'
+        return (f'it moves by {1e3 * np.median(steps):.2g} mm a frame, and the images by more; check the unit of its positions, '
+                f'which is the metre, and whether {large}')
+    others = second['precision@3'][~np.isnan(second['precision@3']) & (second['matches'] >= FEW)]
+    if len(others) >= LEAST_PAIRS and others.mean() >= RIGHT:
+        return (f'of frames two apart {100 * others.mean():.0f} % are; two cameras send images alternately, as a stereo pair on '
+                'one topic, or every second stamp is off: give each camera its own topic or folder')
+    return ('the figures against it measure the ground truth and the calibration; check noise, rate and clock of the poses, the '
+            'calibration, that the images are of one camera, in order, and whether most of them is a thing that moves by itself, '
+            'or a part of the vehicle, which --mask leaves out')

@@ -51,6 +51,7 @@ class MatchCheck:
     def __init__(self, scene: Scene) -> None:
         self._scene, self._every, self._seen = scene, 1, 0
         self._pairs: list[tuple[Float64, Float64, Float64]] = []  # points, as recorded, and poses (2, 4, 4)
+        self._frames: list[tuple[int, int]] = []  # of these
 
     def add(self, frames: tuple[int, int], points: MatchedPoints, straight: Straight) -> None:
         step, poses = self._scene.step_m(frames), self._scene.poses
@@ -64,17 +65,26 @@ class MatchCheck:
         rows = rows[np.linspace(0, len(rows) - 1, POINTS).astype(np.int64)]
         recorded = np.stack([points.reference, points.current], axis=1)[rows].astype(np.float64)
         self._pairs.append((both[rows], recorded, poses[list(frames)]))
+        self._frames.append(frames)
         if len(self._pairs) >= 2 * MOST_PAIRS:
-            self._pairs, self._every = self._pairs[::2], 2 * self._every
+            self._pairs, self._frames, self._every = self._pairs[::2], self._frames[::2], 2 * self._every
+
+    @property
+    def sample(self) -> tuple[PairMatches, Float64, list[tuple[int, int]]] | None:
+        """The matches, the poses (P, 2, 4, 4) of their pairs, and these pairs' frames; None of too few."""
+        if self._scene.intrinsics is None or len(self._pairs) < LEAST_PAIRS:
+            return None
+        points, recorded, poses = (np.stack(parts) for parts in zip(*self._pairs, strict=True))
+        numbers = np.repeat(np.arange(len(points)), POINTS)
+        return PairMatches(numbers, points.reshape(-1, 2, 2), recorded.reshape(-1, 2, 2)), poses, self._frames
 
     @property
     def doubts(self) -> tuple[list[str], bool]:
         """Lines, none where matches fit or no usual mistake explains them; and whether these are surer than what rotations tell."""
-        camera = self._scene.intrinsics
-        if camera is None or len(self._pairs) < LEAST_PAIRS:
+        camera, known = self._scene.intrinsics, self.sample
+        if camera is None or known is None:
             return [], False
-        points, recorded, poses = (np.stack(parts) for parts in zip(*self._pairs, strict=True))
-        sample = PairMatches(np.repeat(np.arange(len(points)), POINTS), points.reshape(-1, 2, 2), recorded.reshape(-1, 2, 2))
+        sample, poses, _ = known
         found = _median(sample.of(True), Corrected(camera.k, poses))
         if found < DOUBT_PX:
             return [], False
@@ -118,15 +128,20 @@ class Rays(NamedTuple):
     first: Float64  # (N, 3)
     second: Float64
     step: Float64  # to the first camera, of length 1
+    rotations: Float64  # (N, 3, 3) from the axes of the first camera
 
 
 def distances(sample: PairMatches, model: Corrected) -> Float64:
-    """Distances (N,) of matches from their epipolar lines, pixels, to the first order (Sampson)."""
-    rays = _rays(sample, model)
+    """Distances (N,) of matches from their epipolar lines, pixels."""
+    return sampson(_rays(sample, model), float(model.k[0, 0]))
+
+
+def sampson(rays: Rays, focal_px: float) -> Float64:
+    """Those of rays, to the first order."""
     lines = np.cross(rays.step, rays.first)
-    back = np.einsum('nji,nj->ni', between(model.poses)[sample.pair], np.cross(rays.second, rays.step))
+    back = np.einsum('nji,nj->ni', rays.rotations, np.cross(rays.second, rays.step))
     size = np.sqrt(np.sum(lines[:, :2]**2, axis=1) + np.sum(back[:, :2]**2, axis=1))
-    return np.asarray(model.k[0, 0] * np.sum(lines * rays.second, axis=1) / np.maximum(size, 1e-12), np.float64)
+    return np.asarray(focal_px * np.sum(lines * rays.second, axis=1) / np.maximum(size, 1e-12), np.float64)
 
 
 def _before(sample: PairMatches, model: Corrected) -> float:
@@ -141,4 +156,5 @@ def _rays(sample: PairMatches, model: Corrected) -> Rays:
     plane = ((sample.recorded if model.as_recorded else sample.points) - model.k[:2, 2]) / np.diag(model.k)[:2]
     plane = plane * (1 + model.bend * np.sum(plane**2, axis=2, keepdims=True))
     rays = np.concatenate([plane, np.ones((len(plane), 2, 1))], axis=2)
-    return Rays(np.einsum('nij,nj->ni', between(model.poses)[sample.pair], rays[:, 0]), rays[:, 1], steps[sample.pair])
+    rotations = between(model.poses)[sample.pair]
+    return Rays(np.einsum('nij,nj->ni', rotations, rays[:, 0]), rays[:, 1], steps[sample.pair], rotations)

@@ -11,9 +11,10 @@ from lightglue_trt_eval.score.agreement_check import disagreement, misfit
 from lightglue_trt_eval.score.metrics import PairResult, table_of
 
 
-def pairs(near: Sequence[float], inliers: int = 93, step_m: float = 0.1) -> list[str]:
-    return disagreement(table_of([PairResult((k, k + 1), float(k), 100, inliers, 'essential', (0.1, 0.2, each), 1.0, 0.3, None,
-                                             step_m=step_m) for k, each in enumerate(near)]))
+def pairs(near: Sequence[float], inliers: int = 93, step_m: float = 0.1, second: Sequence[float] = ()) -> list[str]:
+    return disagreement(*(table_of([PairResult((k, k + stride), float(k), 100, inliers, 'essential', (0.1, 0.2, each), 1.0, 0.3,
+                                               None, step_m=step_m) for k, each in enumerate(shares)])
+                          for stride, shares in ((1, near), (2, second))))
 
 
 def test_truth_that_contradicts_matches_is_named_with_both_shares() -> None:
@@ -25,7 +26,20 @@ def test_truth_that_contradicts_matches_is_named_with_both_shares() -> None:
 
 def test_truth_without_steps_names_its_unit() -> None:
     line, = pairs([0.1] * 6, step_m=0.00004)
-    assert line.endswith('it moves by 0.04 mm a frame, and the images by more; check the unit of its positions, which is the metre')
+    assert 'it moves by 0.04 mm a frame, and the images by more; check the unit of its positions, which is the metre, and' in line
+
+
+def test_truth_that_stands_blames_what_moves_and_no_unit() -> None:
+    """As of a train that passes a camera that stands."""
+    line, = pairs([0.001] * 6, step_m=0.0)
+    assert line.endswith('it stands; something large moves before a camera that stands, as a train or a film, or its tracker '
+                         'repeats one pose')
+
+
+def test_frames_two_apart_that_agree_are_those_of_two_cameras() -> None:
+    line, = pairs([0.37] * 12, second=[0.97] * 11)
+    assert '(37 % within 3 px of its epipolar lines; rotations differ by 0.30 degrees): of frames two apart 97 % are; two' in line
+    assert 'alternately' not in ''.join(pairs([0.37] * 12, second=[0.4] * 11)) + ''.join(pairs([0.37] * 12, second=[0.97] * 3))
 
 
 def test_pairs_in_which_the_truth_jumps_are_counted() -> None:
@@ -64,4 +78,4 @@ def test_a_recording_that_fits_no_motion_has_no_jumps_of_the_truth() -> None:
     rows = [PairResult((k, k + 1), float(k), 100, 93, 'essential', (0.1, 0.2, 0.1 if k == 9 else 0.97),
                        within_2_sigma=0.9 if k == 9 else 0.7)
             for k in range(20)]
-    assert not disagreement(table_of(rows))
+    assert not disagreement(table_of(rows), table_of([]))
