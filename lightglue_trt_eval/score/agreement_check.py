@@ -41,8 +41,11 @@ def disagreement(table: Table, second: Table) -> list[str]:
     return []
 
 
-def misfit(table: Table, returning: Sequence[float], period_s: float) -> list[str]:
-    """A line where matches are far from any one motion; `returning`: shares of them that come back when matched backwards."""
+def misfit(table: Table, returning: Sequence[float], period_s: float, remedy: str = '') -> list[str]:
+    """A line where matches are far from any one motion; `returning`: shares of them that come back when matched backwards.
+
+    `remedy` is what may help imprecise matches.
+    """
     enough = table['matches'] >= FEW
     if enough.sum() < LEAST_PAIRS or not returning:
         return []
@@ -56,7 +59,7 @@ def misfit(table: Table, returning: Sequence[float], period_s: float) -> list[st
         return [f'{shares}: they are right and fit no single motion, as with a rolling shutter, a lens that the calibration does '
                 'not describe, or much that moves']
     if inliers < NO_MOTION and back > RETURN:
-        return [f'{shares}: they are imprecise, as of noise, little contrast or blur, or much moves']
+        return [f'{shares}: they are imprecise, as of noise, little contrast or blur, or much moves{remedy}']
     if inliers < POOR:
         return [f'{shares}: many are wrong, as of frames that share little, {period_s:.2g} s apart, of blur, interlaced '
                 'rows or repeated texture']

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightglue_trt_ros.core.cameras import StereoRig
+from lightglue_trt_ros.core.geometry import fitting_size, unit_of
+from lightglue_trt_ros.core.refinement import SMALL
 from lightglue_trt_ros.core.types import Float32, Float64
 from lightglue_trt_ros.odometry.two_view import PoseEstimator
 
@@ -119,7 +121,19 @@ class MethodScore:
     @property
     def misfit(self) -> list[str]:
         """A line where matches fit no motion well. A baseline's may be imprecise in a recording that has nothing wrong."""
-        return misfit(self.result.table(), self.result.forward_backward, self._scene.timeline.period_s)
+        return misfit(self.result.table(), self.result.forward_backward, self._scene.timeline.period_s, self._native_size())
+
+    def _native_size(self) -> str:
+        """How to match images that are much enlarged at their own size: noise in them becomes texture."""
+        camera, engine = self._scene.intrinsics, self.method.engine
+        if camera is None or engine is None:
+            return ''
+        enlarged = engine['image_height'], engine['image_width']
+        own = fitting_size(camera.size, camera.width * camera.height)
+        if unit_of(camera.size, enlarged) > SMALL:
+            return ''
+        return (f'; images are enlarged from {camera.width}x{camera.height} to {enlarged[1]}x{enlarged[0]}, and noise with them: '
+                f'try --height {own[0]} --width {own[1]}')
 
     def finish(self) -> MatcherResult:
         """The result, with tracks and trajectory, which are known after the last pair."""

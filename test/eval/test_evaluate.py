@@ -176,6 +176,26 @@ def test_imprecise_matches_of_a_baseline_blame_no_recording(tmp_path: Path, nois
     assert any('come back when matched backwards' in each for each in lines) == line
 
 
+class CertainStream(KnowingStream):
+    """With the covariances of its noise."""
+
+    def process(self, shown: ShownFrame) -> Prediction | None:
+        found = super().process(shown)
+        if found is None:
+            return None
+        each = np.float32(2 * self.knowing.noise**2) * np.eye(2, dtype=np.float32)
+        return found._replace(points=found.points._replace(covariances=np.tile(each, (len(found.points.current), 1, 1))))
+
+
+@pytest.mark.parametrize('times', [1.0, 1.3, 2.0])
+def test_imprecise_matches_of_much_enlarged_images_name_their_own_size(tmp_path: Path, times: float) -> None:
+    world, kept = World(9).read_by(sampled=5), Predictions(tmp_path)
+    predict_together([Knowing('a', 2.0, streams=CertainStream)], world, (1,), kept)
+    kept.methods[0].engine = {'image_height': round(times * CAMERA.height), 'image_width': round(times * CAMERA.width)}
+    line, = (each for each in score(kept, world.scene, estimate_relative_pose)[1] if 'they are imprecise' in each)
+    assert line.endswith(f'and noise with them: try --height {CAMERA.height} --width {CAMERA.width}') == (times == 2)
+
+
 def test_every_frame_is_decoded_once_and_shown_to_all() -> None:
     world, first, second = World(9), Knowing('a'), Knowing('b', ours=False)
     done: list[int] = []
