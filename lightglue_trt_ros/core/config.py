@@ -25,6 +25,7 @@ WEIGHTS = (f'{", ".join(SHIPPED_MODELS)} (shipped), {", ".join(FETCHED_MODELS)} 
            'extractor.safetensors and matcher.safetensors')
 RETIRED_VALUES = {'refinement': ('lucas_kanade', 'affine')}  # of former versions: patches replaced both
 RENAMED = {'lightglue_weights': f'weights, which chooses extractor and matcher together: {WEIGHTS}'}
+KINDS = {tuple: 'a list of names', float: 'a number', int: 'a whole number', bool: 'true or false', str: 'text'}
 
 
 def setting(default: Any, doc: str, *, low: float | None = None, high: float | None = None,
@@ -144,8 +145,8 @@ def check_setting(field: dataclasses.Field[Any], value: Any) -> None:
     expected, meta = type(field.default), field.metadata
     fits = isinstance(value, (int, float)) and not isinstance(value, bool) if expected is float else type(value) is expected
     if not fits:
-        raise ConfigError(f'{field.name} is {value!r} ({type(value).__name__}): it must be '
-                          f'{"a list of names" if expected is tuple else expected.__name__}')
+        bounds = '' if meta['low'] is None else f' in [{meta["low"]}, {meta["high"]}]'
+        raise ConfigError(f'{field.name} is {value!r} ({type(value).__name__}): it must be {KINDS[expected]}{bounds}')
     if value in RETIRED_VALUES.get(field.name, ()):
         raise ConfigError(f'{field.name} is {value!r}, which patches has replaced: use {" or ".join(meta["choices"])}')
     if meta['choices'] and value not in meta['choices']:

@@ -22,6 +22,7 @@ from ..core.types import UInt8
 from ..utils.errors import ConfigError
 from ..utils.processes import fastdds_variable
 from .frame_statistics import FrameStatistics
+from .parameters import TOPICS
 from .qos import unheard
 
 STRETCH = 0.05  # of the aspect ratio: a smaller change is not reported
@@ -36,6 +37,7 @@ PROVEN = 10  # messages that came without a loss: their size is no reason for a 
 WARN = DiagnosticStatus.WARN
 PACKETS = {'sensor_msgs/msg/CompressedImage', 'theora_image_transport/msg/Packet', 'ffmpeg_image_transport_msgs/msg/FFMPEGPacket',
            'foxglove_msgs/msg/CompressedVideo'}  # of image_transport's plugins
+LAUNCH = {topic: argument for argument, topic in TOPICS.items() if argument.endswith('_topic')}  # arguments of the launch files
 LOST = 'where they are published, large images need config/fastdds_large_images.xml, other networks a better link'
 
 
@@ -46,11 +48,18 @@ class Verdict(NamedTuple):
     message: str
     logged: bool = False  # already, where the problem was found
     silent_s: float = 0.0  # time without an image
+    parts: tuple[str, ...] = ()  # of a message that joins several: those that are not logged already, each for a line
 
 
 OPENING = Verdict(WARN, 'opening the networks')  # takes seconds, or minutes if engines are built
-IDLE = Verdict(DiagnosticStatus.STALE, 'not active')  # on purpose
 MATCHING = Verdict(DiagnosticStatus.OK, 'matching')
+
+
+def idle(node: Node, state: str) -> Verdict:
+    """The verdict on a node that is not active on purpose, in a state of its lifecycle."""
+    steps = {'unconfigured': 'configure, then activate', 'inactive': 'activate'}.get(state, '')
+    how = f'ros2 lifecycle set {node.get_fully_qualified_name()} {steps}' if steps else 'start the node again'
+    return Verdict(DiagnosticStatus.STALE, f'not active ({state}), images are ignored: {how}')
 
 
 def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING, waits: str = '', fault: Verdict | None = None,
@@ -69,22 +78,22 @@ def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING, waits: s
     if fault is None:
         problems += [Verdict(WARN, line) for line in _of_rates(statistics, waits, several)]
     if len(problems) > 1:
-        return Verdict(WARN, '; '.join(each.message for each in problems))
+        parts = tuple(each.message for each in problems if not each.logged)
+        return Verdict(WARN, '; '.join(each.message for each in problems), not parts, parts=parts)
     return problems[0] if problems else state
 
 
 def _of_rates(statistics: FrameStatistics, waits: str, several: str) -> Iterator[str]:
     """Resets, losses and drops of the last seconds that are too many, as in `working`."""
-    seconds, count = statistics.recent()
+    (seconds, count), also = statistics.recent(), several and f'; {several}'
     if count.resets >= OFTEN or 1 < count.resets >= count.processed:  # a slow camera has few frames
-        yield (f'tracks started anew {count.resets} times in {seconds:.0f} s, the last time because {statistics.last_reset}'
-               f'{several and "; "}{several}')
+        yield f'tracks started anew {count.resets} times in {seconds:.0f} s; the last reason: {statistics.last_reset}{also}'
     if count.lost:
         yield (f'{count.lost} of {count.received + count.lost} frames of the last {seconds:.0f} s were lost before they came here: '
                f'{LOST}')
     elif seconds > SETTLED_S and count.replaced > SLOW * count.received:
         yield (f'slower than the camera: {count.replaced / seconds:.1f} of {count.received / seconds:.1f} frames a second are '
-               f'dropped: {waits or "fewer keypoints, smaller images or a GPU make it faster"}')
+               f'dropped: {waits or "fewer keypoints, smaller images or a GPU make it faster"}{also}')
 
 
 def mixed_matches(node: Node, topic: str) -> Verdict | None:
@@ -140,6 +149,7 @@ class Wanted(NamedTuple):
     size: Size | None = None  # of the images, (height, width), where known
     message_bytes: int = 0  # of the newest message, 0 where none came
     came: int = 0  # messages, where none was lost on the way; else 0
+    name: str = 'image'  # of the topic, as it is remapped
 
 
 def silent(node: Node, statistics: FrameStatistics, wanted: Wanted, *others: Wanted) -> Verdict:
@@ -171,16 +181,22 @@ def why_silent(node: Node, wanted: Wanted, *others: Wanted) -> str:
     published = {name: types for name, types in node.get_topic_names_and_types()
                  if node.count_publishers(name) and not name.startswith(own) and name not in taken}
 
-    def comes(transport: str, kind: str) -> str:
-        suffix = '' if transport == 'raw' else f'/{transport}'
-        return ', '.join(name for name, types in published.items() if kind in types and name.endswith(suffix))
-    same = comes(*now)
-    other = twin if instead[1] in published.get(twin, ()) else '' if same else comes(*instead)
+    def named(transport: str, kind: str) -> list[str]:
+        end = '' if transport == 'raw' else f'/{transport}'
+        return [name for name, types in published.items() if kind in types and name.endswith(end)]
+
+    def comes(names: list[str], transport: str, kind: str, *steps: str) -> str:
+        base = names[0].removesuffix(f'/{transport}') if len(names) == 1 else 'TOPIC'
+        launch = f' (ros2 launch: {LAUNCH[wanted.name]}:={base})' if wanted.name in LAUNCH else ''
+        steps += (f'start this node with --ros-args -r {wanted.name}:={base}{launch}',) if base != raw_topic else ()
+        return f'{kind} comes on {", ".join(names)}: {", and ".join(steps)}' if names else ''
+    same = named(*now)
+    other = [twin] if instead[1] in published.get(twin, ()) else [] if same else named(*instead)
     videos = ', '.join(name for name, types in published.items()
                        if name.startswith(f'{raw_topic}/') and name != twin and PACKETS & {*types})
     first = (f'{", ".join(kinds)} comes there, no {now[1]}' if kinds else
-             'nobody publishes it' if same or other == twin else f'nobody publishes {now[1]} anywhere')
-    remedies = [*filter(None, (other and f'{instead[1]} comes on {other}: {remedy}', same and f'{now[1]} comes on {same}', as_given,
+             'nobody publishes it' if same or other == [twin] else f'nobody publishes {now[1]} anywhere')
+    remedies = [*filter(None, (comes(other, *instead, remedy), comes(same, *now), as_given,
                                videos and f'{videos} can be made raw by image_transport republish'))]
     start = 'start its driver' + ('' if any(each.message_bytes for each in others) else
                                   ', with the same ROS_DOMAIN_ID and RMW_IMPLEMENTATION')

@@ -14,6 +14,7 @@ from ..core.timing import PERCENTILES
 
 WINDOW = 256  # frames of which percentiles are taken
 LOOK_BACK_S = 10.0  # of rates, and of the diagnostics' verdict
+PAUSE_S = 5.0  # without a frame: rates begin anew after it, and those of slower cameras would never settle
 
 
 def in_time(seconds: float) -> str:
@@ -57,7 +58,9 @@ class FrameStatistics:
         """A frame came; `replacing` one that waited and is dropped."""
         with self._lock:
             self._add(received=1, replaced=int(replacing))
-            self._last_arrival = self._clock()
+            before, self._last_arrival = self._last_arrival, self._clock()
+            if self._last_arrival - before > PAUSE_S:
+                self._reports = deque([(self._last_arrival, self.count)])
 
     def missed(self, count: int) -> None:
         """`count` frames were lost before they were received."""
@@ -111,7 +114,7 @@ class FrameStatistics:
             return max(self._clock() - then, 1e-9), Counts(*(now - old for now, old in zip(self.count, before, strict=True)))
 
     def report(self) -> dict[str, str]:
-        """All statistics as text, in reading order; rates are over the last LOOK_BACK_S."""
+        """All statistics as text, in reading order; rates are over the last LOOK_BACK_S, or since a pause."""
         with self._lock:
             now, count = self._clock(), self.count
             while len(self._reports) > 1 and now - self._reports[0][0] > LOOK_BACK_S + 0.5:  # a report is early or late

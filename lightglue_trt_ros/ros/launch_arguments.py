@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..utils.errors import did_you_mean
-from .parameters import FIELDS, SIMILAR
-
-TOPICS = {'image': 'image', 'image_topic': 'image', 'camera_info': 'camera_info', 'mask': 'mask', 'mask_topic': 'mask',
-          'right_image_topic': 'right/image', 'depth_topic': 'depth'}  # to remap, by that name or the argument of the launch file
+from .parameters import FIELDS, SIMILAR, TOPICS
 
 
 def value_of(name: str, text: str) -> Any:

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import re
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,8 @@ from ..utils.limits import MEGAPIXELS
 from .qos import check_overrides
 
 SIMILAR = 0.8  # similarity from which an unknown name counts as a misspelt setting
+TOPICS = {'image': 'image', 'image_topic': 'image', 'camera_info': 'camera_info', 'mask': 'mask', 'mask_topic': 'mask',
+          'right_image_topic': 'right/image', 'depth_topic': 'depth'}  # to remap, by that name or the argument of the launch file
 _OF_RCLPY = ('use_sim_time', 'start_type_description_service', 'qos_overrides')  # prefixes of parameters that rclpy declares
 
 
@@ -114,9 +116,21 @@ def as_declared(parameters: Iterable[Parameter]) -> list[Parameter]:
             for given in parameters]
 
 
-def check_declared(node: Node, names: Iterable[str]) -> None:
-    """Raises ConfigError for a name that the node does not have, with a similar one, which rclpy's own refusal lacks."""
-    check_names([name for name in names if not node.has_parameter(name)], FIELDS)
+def check_declared(node: Node, values: Mapping[str, Any]) -> None:
+    """Raises ConfigError for an unknown name, a fixed setting, and a value out of range. rclpy's own words have no remedy."""
+    _check_names({name: value for name, value in values.items() if not node.has_parameter(name)}, FIELDS)
+    for name, value in values.items():
+        if name in FIELDS and FIELDS[name].metadata['dynamic']:
+            check_setting(FIELDS[name], value)
+        elif name in FIELDS:
+            text = str(value).lower() if isinstance(value, bool) else value
+            raise ConfigError(f'{name} is read-only: start the node with --ros-args -p {name}:={text}')
+
+
+def _check_names(given: Mapping[str, Any], known: Collection[str]) -> None:
+    for name in TOPICS.keys() & given.keys():
+        raise ConfigError(f'{name} is a topic, no parameter: start the node with --ros-args -r {TOPICS[name]}:={given[name]}')
+    check_names(given, known)
 
 
 def settings_given(node: Node, known: Collection[str]) -> dict[str, Any]:
@@ -139,7 +153,7 @@ def settings_given(node: Node, known: Collection[str]) -> dict[str, Any]:
     if foreign:
         node.get_logger().warning(f'a params file gives {", ".join(sorted(foreign))} to every node (/**): no settings of this one')
     given = {name: value for name, value in given.items() if name not in foreign}
-    check_names(given, known)
+    _check_names(given, known)
     for name in given:
         node.undeclare_parameter(name)
     return given

@@ -17,7 +17,7 @@ from .errors import LightglueTrtError
 
 INTERRUPTED = 130  # exit code, as shells have it for SIGINT
 UNREAD = 141  # and for SIGPIPE
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last one comes where the terminal or the connection goes away
 
 Main = Callable[..., int]
 
@@ -85,7 +85,7 @@ def _logging_to_stdout(command: str) -> Iterator[None]:
 
 
 class Ending:
-    """SIGINT and SIGTERM, as a node takes them: they end the process with exit code 0, at once until it is `ready`, then in order.
+    """The SIGNALS, as a node takes them: they end the process with exit code 0, at once until it is `ready`, then in order.
 
     A thread reads them from Python's wakeup descriptor: no import and no wait in C delays them, and no exception comes of them.
     """
@@ -104,13 +104,14 @@ class Ending:
         ear, mouth = os.pipe()
         os.set_blocking(mouth, False)
         signal.set_wakeup_fd(mouth, warn_on_full_buffer=False)
-        for number in SIGNALS:
+        heard = [number for number in SIGNALS if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN]  # by nohup
+        for number in heard:
             signal.signal(number, lambda *_: None)
         threading.Thread(target=self._listen, args=(ear,), name='signals', daemon=True).start()
         try:
             yield
         finally:
-            for number in SIGNALS:
+            for number in heard:
                 signal.signal(number, signal.SIG_IGN)  # a function would give way to the default while the interpreter ends
             signal.set_wakeup_fd(-1)
             os.close(mouth)
@@ -128,7 +129,7 @@ class Ending:
 
 
 def node_command(name: str) -> Callable[[Callable[[list[str] | None, Ending], int]], Main]:
-    """Decorate a node's `main(argv, ending) -> exit code`: as `command`, but SIGINT and SIGTERM end it with 0, from the start.
+    """Decorate a node's `main(argv, ending) -> exit code`: as `command`, but SIGNALS end it with 0, from the start.
 
     The imports that take long belong into `main`.
     """

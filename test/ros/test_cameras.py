@@ -149,7 +149,7 @@ def test_a_silent_camera_is_named_and_the_others_go_on(rig):
 
 @pytest.mark.parametrize(('names', 'setting'), [(('front', 'rear'), 'image_transport of all cameras'), (('',), 'image_transport')])
 def test_the_remedy_for_another_transport_is_that_of_all_cameras(names, setting):
-    assert wanted_images(None, NodeConfig(cameras=names), None, 0, 0).setting == setting
+    assert wanted_images(None, 'image', NodeConfig(cameras=names), None, 0, 0).setting == setting
 
 
 def test_a_camera_that_is_twice_as_fast_starves_none(rig):

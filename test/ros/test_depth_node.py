@@ -365,7 +365,9 @@ def test_a_depth_topic_of_another_transport_is_told_with_its_own_setting(stack):
     rig.peer.node.destroy_publisher(other)
     wait_for(lambda: rig.peer.status()[1].endswith('nobody publishes sensor_msgs/msg/Image anywhere; start its driver'))
     rig.peer.node.create_publisher(Image, '/aligned/depth', 1)
-    wait_for(lambda: rig.peer.status()[1].endswith('nobody publishes it; sensor_msgs/msg/Image comes on /aligned/depth'))
+    wait_for(lambda: rig.peer.status()[1].endswith(
+        'nobody publishes it; sensor_msgs/msg/Image comes on /aligned/depth: start this node with --ros-args -r '
+        'depth:=/aligned/depth (ros2 launch: depth_topic:=/aligned/depth)'))
 
 
 def test_raw_depth_is_told_where_compressed_depth_is_wanted(stack):
@@ -377,7 +379,7 @@ def test_raw_depth_is_told_where_compressed_depth_is_wanted(stack):
         rig.send(number, image)
     wait_for(lambda: rig.peer.status()[1].endswith(
         'nobody publishes it; sensor_msgs/msg/Image comes on /depth: set depth_transport to raw; sensor_msgs/msg/CompressedImage '
-        'comes on /other/compressedDepth'))
+        'comes on /other/compressedDepth: start this node with --ros-args -r depth:=/other (ros2 launch: depth_topic:=/other)'))
 
 
 @pytest.mark.skipif('fastrtps' not in rclpy.utilities.get_rmw_implementation_identifier(), reason='the profile is of Fast DDS')

@@ -35,7 +35,33 @@ def test_rates_are_over_ten_seconds():
             assert float(figures['fps out']) in (pytest.approx(0.2, abs=0.01), pytest.approx(0.3, abs=0.01))
     clock.now += 60.0  # nobody asked for a minute
     statistics.arrived()
-    assert statistics.report()['fps in'] == '0.02'
+    assert statistics.report()['fps in'] == '0.00', 'that pause is no rate'
+
+
+@pytest.mark.parametrize(('pause_s', 'fps'), [(30.0, 10.0), (6.0, 10.0), (1.0, 9.0)])
+def test_rates_after_a_pause_do_not_count_it(pause_s, fps):
+    clock = Clock()
+    statistics = FrameStatistics(clock)
+    for frame in range(240):
+        clock.now = 100.0 + 0.1 * frame + (0.0 if frame < 120 else pause_s)
+        statistics.arrived()
+        statistics.finished({}, 1)
+        if frame % 10 == 5:
+            figures = statistics.report()
+        if frame == 175:
+            assert float(figures['fps in']) == pytest.approx(fps, abs=0.2)
+            assert float(figures['fps out']) == pytest.approx(fps, abs=0.2)
+
+
+def test_a_slow_camera_keeps_its_rate():
+    clock = Clock()
+    statistics = FrameStatistics(clock)
+    for second in range(1, 60):
+        clock.now = 100.0 + second
+        if second % 4 == 0:
+            statistics.arrived()
+        figures = statistics.report()
+    assert float(figures['fps in']) == pytest.approx(0.25, abs=0.06)
 
 
 def logged(log: FadingLog, clock: Clock, warnings: Iterable[tuple[float, str]]) -> list[int]:

@@ -175,14 +175,25 @@ def test_a_rate_does_not_hide_what_else_is_wrong():
     statistics.finished({}, 1)
     slow = diagnostics.working(statistics).message
     assert slow.startswith('slower than the camera')
-    assert diagnostics.working(statistics, few) == (diagnostics.WARN, f'3 matches a frame; {slow}', False, 0.0)
+    assert diagnostics.working(statistics, few)[:2] == (diagnostics.WARN, f'3 matches a frame; {slow}')
+    assert diagnostics.working(statistics, few).parts == (slow,), 'the other one is logged already'
+    assert diagnostics.working(statistics, few._replace(logged=False)).parts == ('3 matches a frame', slow)
     assert diagnostics.working(FrameStatistics(), few) == few, 'logged where it was found'
     statistics.missed(2)
     assert diagnostics.working(statistics, few).message.startswith('3 matches a frame; 2 of 12 frames of the last 5 s were lost')
     for _ in range(3):
-        statistics.tracks_restarted('of a gap')
+        statistics.tracks_restarted('a gap')
     message = diagnostics.working(statistics, few).message
-    assert message.startswith('3 matches a frame; tracks started anew 3 times in 5 s, the last time because of a gap; 2 of 12 ')
+    assert message.startswith('3 matches a frame; tracks started anew 3 times in 5 s; the last reason: a gap; 2 of 12 ')
+
+
+def test_a_warning_that_lasts_is_not_logged_again_when_another_joins(matcher, capfd):
+    camera = matcher.node._cameras[0]
+    for message, *parts in (('it is foggy',), ('it is foggy; it is dark', 'it is foggy', 'it is dark'), ('it is foggy',)):
+        camera.log_verdict(diagnostics.Verdict(diagnostics.WARN, message, parts=tuple(parts)))
+    log = capfd.readouterr().err
+    assert log.count('it is foggy') == 1
+    assert 'it is foggy; ' not in log
 
 
 def test_some_rejected_frames_do_not_hide_what_else_is_wrong():
@@ -194,6 +205,7 @@ def test_some_rejected_frames_do_not_hide_what_else_is_wrong():
     statistics.finished({}, 1)
     assert diagnostics.working(statistics) == rejected
     assert diagnostics.working(statistics, few).message == f'{rejected.message}; 3 matches a frame'
+    assert diagnostics.working(statistics, few._replace(logged=True)).logged, 'nothing is left for the log'
     assert diagnostics.working(statistics, fault=few).message == f'{rejected.message}; 3 matches a frame'
 
 
@@ -216,5 +228,6 @@ def test_rejected_frames_do_not_count_as_dropped():
         statistics.arrived(replacing=number < 4)
         if number > 9:
             statistics.finished({}, 1)
-    message = diagnostics.working(statistics).message
+    message = diagnostics.working(statistics, several='/image has 2 publishers').message
     assert message.startswith('slower than the camera: 0.8 of 4.0 frames a second are dropped')
+    assert message.endswith('; /image has 2 publishers'), 'each is a cause of drops'

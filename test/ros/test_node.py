@@ -383,16 +383,20 @@ def test_parameters_have_descriptions_ranges_and_read_only_flags(running):
 def test_setting_parameters_while_it_runs(running):
     run = running()
     for name, value, ok, reason in (
-            ('match_threshold', 0.5, True, ''), ('match_threshold', 1.5, False, ''), ('reference', 'keyframe', True, ''),
-            ('reference', 'first', False, 'previous, keyframe'), ('max_keypoints', 60, False, ''),
-            ('match_threshold', 'high', False, ''), ('match_threshold', 1, True, ''), ('match_threshold', 2, False, ''),
-            ('match_threshold', True, False, ''), ('max_gap_s', 0.0, False, '')):
-        before = run.node.get_parameter(name).value
+            ('match_threshold', 0.5, True, ''), ('reference', 'keyframe', True, ''),
+            ('match_threshold', 1.5, False, 'match_threshold is 1.5: it must lie in [0.0, 1.0]'),
+            ('reference', 'first', False, 'previous, keyframe'),
+            ('max_keypoints', 60, False, 'max_keypoints is read-only: start the node with --ros-args -p max_keypoints:=60'),
+            ('stereo', True, False, '-p stereo:=true'), ('match_threshold', 1, True, ''),
+            ('match_threshold', 'high', False, "match_threshold is 'high' (str): it must be a number in [0.0, 1.0]"),
+            ('match_threshold', 2, False, 'is 2: '), ('match_threshold', True, False, 'True (bool)'), ('max_gap_s', 0.0, False, ''),
+            ('image_topic', '/a', False, 'image_topic is a topic, no parameter: start the node with --ros-args -r image:=/a')):
+        before = run.node.get_parameter(name).value if run.node.has_parameter(name) else None
         request = SetParameters.Request(parameters=[Parameter(name, value=value).to_parameter_msg()])
         result = run.peer.call(SetParameters, '/matcher/set_parameters', request).results[0]
         assert result.successful == ok, (name, value)
         assert reason in result.reason
-        assert run.node.get_parameter(name).value == (value if ok else before)
+        assert before is None or run.node.get_parameter(name).value == (value if ok else before)
         assert run.node.get_parameter('match_threshold').type_ == Parameter.Type.DOUBLE
     first_pair(run.peer)
 
@@ -406,10 +410,31 @@ def test_a_misspelt_parameter_is_refused_with_the_right_name(running):
 @pytest.mark.parametrize(('parameters', 'words'), [
     ({'match_treshold': 0.2}, 'did you mean match_threshold'), ({'image_height': 479}, 'use 480'),
     ({'match_threshold': 'high'}, "'high'"), ({'qos_reliability': 'sometimes'}, 'best_effort, reliable'),
-    ({'max_keypoints': 9999}, '9999'), ({'lightglue_weights': 'homography'}, 'is now weights')])
+    ({'max_keypoints': 9999}, '9999'), ({'image_topic': '/a'}, '-r image:=/a'),
+    ({'lightglue_weights': 'homography'}, 'is now weights')])
 def test_bad_parameters_refuse_to_start_with_a_reason(parameters, words):
     with pytest.raises(ConfigError, match=words):
         matcher_node(opens(GatedBackend), SMALL, **parameters)
+
+
+def test_a_node_that_is_deactivated_logs_it_once_with_the_way_back(running, capfd):
+    peer = running().peer
+    first_pair(peer)
+    assert 'not active' not in capfd.readouterr().err
+    assert peer.change_state(Transition.TRANSITION_DEACTIVATE)
+    wait_for(lambda: 'not active' in peer.status()[1])
+    peer.reports.clear()
+    wait_for(lambda: len(peer.reports) > 1)
+    log = capfd.readouterr().err
+    assert log.count('not active (inactive), images are ignored: ros2 lifecycle set /matcher activate') == 1
+
+
+def test_before_its_first_image_a_node_waits_and_names_topic_and_qos(running):
+    peer = running().peer
+    waits = 'waiting for the first image: subscribed to /image (best_effort), publishing /matcher/matches'
+    wait_for(lambda: peer.status() == (DiagnosticStatus.WARN, waits))
+    peer.send(image_message(10 * SECOND))
+    wait_for(lambda: peer.status() == (DiagnosticStatus.OK, 'matching'))
 
 
 def test_without_autostart_lifecycle_transitions_reopen_the_backend(running):
@@ -422,18 +447,20 @@ def test_without_autostart_lifecycle_transitions_reopen_the_backend(running):
     first_pair(run.peer)
     assert change(Transition.TRANSITION_DEACTIVATE)
     assert GatedBackend.open_now == opened
-    wait_for(lambda: run.peer.status()[1] == 'not active')
+    wait_for(lambda: run.peer.status()[1] == 'not active (inactive), images are ignored: ros2 lifecycle set /matcher activate')
     assert change(Transition.TRANSITION_ACTIVATE)
     first_pair(run.peer, 20 * SECOND)
     first, second = (set(matches_from_cloud(cloud).track_ids.tolist()) for cloud in run.peer.clouds)
     assert not first & second, 'track ids go on'
     assert change(Transition.TRANSITION_DEACTIVATE)
     assert change(Transition.TRANSITION_CLEANUP)
+    wait_for(lambda: run.peer.status()[1].endswith(': ros2 lifecycle set /matcher configure, then activate'))
     assert change(Transition.TRANSITION_CONFIGURE)
     assert change(Transition.TRANSITION_ACTIVATE)
     first_pair(run.peer, 30 * SECOND)
     assert change(Transition.TRANSITION_ACTIVE_SHUTDOWN)
     assert GatedBackend.open_now == opened
+    wait_for(lambda: run.peer.status()[1] == 'not active (finalized), images are ignored: start the node again')
 
 
 @pytest.mark.parametrize(('error', 'words'), [
@@ -602,4 +629,4 @@ def test_being_slower_than_the_camera_and_repeated_resets_are_said(running):
         assert (diagnostics.working(other).level == DiagnosticStatus.WARN) == (i > 2)
         other.tracks_restarted('the image size changed from 8x1 to 9x1')
     assert 'anew 5 times' in diagnostics.working(other).message
-    assert diagnostics.working(other).message.endswith('the last time because the image size changed from 8x1 to 9x1')
+    assert diagnostics.working(other).message.endswith('; the last reason: the image size changed from 8x1 to 9x1')

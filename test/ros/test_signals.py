@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM end the executables with 0 from their start on, whatever they do, and nothing outlives them."""
+"""SIGINT, SIGTERM and SIGHUP end the executables with 0 from their start on, whatever they do, and nothing outlives them."""
 
 from __future__ import annotations
 
@@ -160,12 +160,12 @@ def test_signals_end_a_node_with_0_from_its_start_on(command, tmp_path):
     """From where Python, which takes a tenth of a second, has come to the node's own first line; imports take a second and more."""
     def hears(process: subprocess.Popen) -> bool:
         caught = int(STATUS.search(Path(f'/proc/{process.pid}/status').read_text())[1], 16)
-        return bool(caught & 1 << (signal.SIGTERM - 1))
+        return bool(caught & 1 << (signal.SIGHUP - 1))  # the last one that it hears
 
     arguments = [str(folder_of_images(tmp_path, 2)), '--subscriber-timeout', '60'] if command == 'play_bag' else []
 
     def end_after(step: int) -> None:
-        number = (signal.SIGINT, signal.SIGTERM)[step % 2]
+        number = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)[step % 3]
         process = launch(f'cli.{command}', *arguments)
         wait_for(lambda: hears(process))
         time.sleep(0.2 * step)

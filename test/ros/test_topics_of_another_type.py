@@ -15,6 +15,7 @@ from support.waiting import wait_for
 from lightglue_trt_ros.ros import diagnostics
 
 RAW, COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
+REMAP = 'start this node with --ros-args -r image:=/camera/image_raw (ros2 launch: image_topic:=/camera/image_raw)'
 
 
 @pytest.fixture
@@ -36,8 +37,14 @@ def driver(stack: ExitStack) -> Node:
     (Image, '/camera/small/compressed', '/camera/small', 'compressed',
      f'{RAW} comes there: set image_transport to raw, and give /camera/small/compressed'),
     (CompressedImage, '/camera/image_raw/compressed', '/camera/image_raw/compressed', 'compressed',
-     f'nobody publishes it; {COMPRESSED} comes on /camera/image_raw/compressed; give /camera/image_raw, as the node appends '
-     '/compressed'),
+     f'nobody publishes it; {COMPRESSED} comes on /camera/image_raw/compressed: {REMAP}; give /camera/image_raw, as the node '
+     'appends /compressed'),
+    (Image, '/camera/image_raw', '/image', 'raw', f'nobody publishes it; {RAW} comes on /camera/image_raw: {REMAP}'),
+    (CompressedImage, '/camera/image_raw/compressed', '/image', 'raw',
+     f'nobody publishes {RAW} anywhere; {COMPRESSED} comes on /camera/image_raw/compressed: set image_transport to compressed, and '
+     f'{REMAP}'),
+    (Image, '/camera/image_raw', '/image', 'compressed',
+     f'nobody publishes {COMPRESSED} anywhere; {RAW} comes on /camera/image_raw: set image_transport to raw, and {REMAP}'),
     (PointCloud2, '/points', '/camera/image_raw', 'raw',
      f'nobody publishes {RAW} anywhere; start its driver, with the same ROS_DOMAIN_ID and RMW_IMPLEMENTATION'),
     (CompressedImage, '/camera/image_raw/zstd', '/camera/image_raw', 'raw',

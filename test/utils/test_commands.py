@@ -112,3 +112,25 @@ def test_ctrl_c_ends_a_measurement_with_a_line():
     assert process.returncode == INTERRUPTED
     assert err.splitlines()[-1] == 'benchmark: interrupted'
     assert 'Traceback' not in err
+
+
+HANGS_UP = """
+import os, signal, sys
+from lightglue_trt_ros.utils.commands import node_command
+
+@node_command('walk')
+def main(argv, ending):
+    ending.ready = True
+    os.kill(os.getpid(), signal.SIGHUP)
+    return 5 if ending.asked.wait(0.5) else 6
+
+signal.signal(signal.SIGHUP, signal.{handler})
+sys.exit(main([]))
+"""
+
+
+@pytest.mark.parametrize(('handler', 'code'), [('SIG_DFL', 5), ('SIG_IGN', 6)], ids=['terminal', 'nohup'])
+def test_a_terminal_that_goes_away_ends_a_node_in_order_but_under_nohup(handler, code):
+    code_of = HANGS_UP.replace('{handler}', handler)
+    done = subprocess.run([sys.executable, '-c', code_of], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (code, '')

@@ -124,7 +124,8 @@ class CameraInterface:
         """The subscriptions of the images, and of those that come with them."""
         size = None if self._calibration is None else self._calibration.size
         count = self.input.statistics.count
-        own = wanted_images(self.images, self._settings, size, self._message_bytes, 0 if count.lost else count.received)
+        name, came = camera_topic(self.name, 'image'), 0 if count.lost else count.received
+        own = wanted_images(self.images, name, self._settings, size, self._message_bytes, came)
         return [own] if self._paired is None else [own, self._paired.wanted]
 
     @property
@@ -156,9 +157,10 @@ class CameraInterface:
 
     def log_verdict(self, verdict: diagnostics.Verdict) -> None:
         """Log a warning, less often the longer it lasts, and the end of a silence. Called once a second."""
-        is_new = verdict.level == diagnostics.WARN and not verdict.logged and self._warnings.warn(self.log, verdict.message)
+        lines = () if verdict.logged or verdict.level != diagnostics.WARN else verdict.parts or (verdict.message,)
+        new = [line for line in lines if self._warnings.warn(self.log, line)]
         if verdict.silent_s:
-            self._silence = verdict if is_new or self._silence is not None else None
+            self._silence = verdict if new or self._silence is not None else None
         elif self._silence is not None and not self._warnings.lasts(self._silence.message):
             self.log.info(f'images come again on {self.images.topic_name}: none had come for {in_time(self._silence.silent_s)}')
             self._silence = None

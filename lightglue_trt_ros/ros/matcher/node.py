@@ -71,6 +71,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         self._open_backend, self._counter = open_backend, TrackCounter()
         self.left_behind = False  # a thread, which may run on after the node
         self.failure = ''  # of the last transition that failed, until the node is configured again
+        self._reported = self._label  # in the last diagnostics
         self._interfaces = ExitStack()
         self._config, self.settings = declare_settings(self)
         self._cameras = [CameraInterface(self, self.settings, name, self._config) for name in self.settings.cameras]
@@ -147,10 +148,15 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         """Answer a transition that is not allowed now: before Kilted, rclpy raises rcl's error and the caller gets no answer."""
         try:
             return change(request, response)
-        except RuntimeError as error:
-            self.get_logger().warning(f'transition {request.transition.id} is refused: {str(error).split(", at ")[0]}')
+        except RuntimeError:
+            self.get_logger().warning(f'transition {request.transition.id} is refused: the node is {self._label}')
             response.success = False
             return response
+
+    @property
+    def _label(self) -> str:
+        """The state of its lifecycle, as ROS calls it."""
+        return str(self._state_machine.current_state[1])
 
     def _new_pipeline(self) -> Pipeline:
         pipeline = Pipeline(self._config, self._open_backend, self._cameras, self._counter, self._on_opened,
@@ -182,7 +188,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
     def set_parameters_atomically(self, parameter_list: list[Parameter]) -> SetParametersResult:
         """Called by rclpy's parameter services."""
         try:
-            check_declared(self, [each.name for each in parameter_list])
+            check_declared(self, {each.name: each.value for each in parameter_list})
         except ConfigError as error:
             return SetParametersResult(successful=False, reason=str(error))
         return super().set_parameters_atomically(as_declared(parameter_list))
@@ -213,6 +219,9 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
             verdict = self._verdict(camera)
             if self._pipeline.state is State.RUNNING:
                 camera.log_verdict(verdict)
+            if verdict.level == DiagnosticStatus.STALE and self._label != self._reported:
+                self.get_logger().info(verdict.message)
+            self._reported = self._label
             figures = {**self._pipeline.figures(camera.input), **camera.figures()}
             statuses.append(diagnostics.status(self, camera.name, verdict, figures))
         self._diagnostics.publish(DiagnosticArray(header=Header(stamp=self.get_clock().now().to_msg()), status=statuses))
@@ -221,12 +230,15 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         pipeline = self._pipeline
         if not self._active or pipeline.state is State.ENDED:
             failure = self.failure or pipeline.failure
-            return diagnostics.Verdict(DiagnosticStatus.ERROR, failure) if failure else diagnostics.IDLE
+            return (diagnostics.Verdict(DiagnosticStatus.ERROR, failure) if failure else
+                    diagnostics.idle(self, self._label))
         if pipeline.state is State.OPENING:
             return diagnostics.OPENING
         statistics = camera.input.statistics
         if statistics.silence_s > SILENCE_S:
             return diagnostics.silent(self, statistics, *camera.wanted)
+        if not statistics.count.received:
+            return diagnostics.Verdict(diagnostics.WARN, f'waiting for the first image: {camera.route}', logged=True)
         several = diagnostics.several_publishers(self, camera.images.topic_name)
         return diagnostics.working(statistics, camera.verdict, camera.waits, camera.fault, several)
 

@@ -54,6 +54,7 @@ class PairedImages(ABC, Generic[Image]):
         self.begin()
         self.images: Any = subscribe(node, settings, topic, transport, self._on_image, self._on_lost, waiting=PARTNERS)
         self.topic: str = self.images.topic_name
+        self.name = topic  # as it is remapped
 
     def close(self) -> None:
         self._node.destroy_subscription(self.images)
@@ -189,7 +190,8 @@ class RightCamera(PairedImages[RightImage]):
 
     @property
     def wanted(self) -> Wanted:
-        return wanted_images(self.images, self._settings, self._rig.size, self._message_bytes, 0 if self._lost else self._came)
+        came = 0 if self._lost else self._came
+        return wanted_images(self.images, self.name, self._settings, self._rig.size, self._message_bytes, came)
 
     def _usable(self, item: bytes, frame: UInt8, calibration: StereoRig) -> RightImage:
         image, message = decode(item, self.images.msg_type, self._settings)
@@ -224,7 +226,7 @@ class DepthCamera(PairedImages[DepthImage]):
     @property
     def wanted(self) -> Wanted:
         return Wanted(self.images, 'depth_transport', 'compressedDepth', 4 if self._settings.depth_transport == 'raw' else 0.4,
-                      self._own.size or self._listener.size, self._message_bytes, 0 if self._lost else self._came)
+                      self._own.size or self._listener.size, self._message_bytes, 0 if self._lost else self._came, self.name)
 
     def _usable(self, item: bytes, frame: UInt8, calibration: Intrinsics) -> DepthImage:
         view = view_image(item) if self._settings.depth_transport == 'raw' else None  # it saves copies

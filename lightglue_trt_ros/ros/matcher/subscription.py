@@ -24,11 +24,11 @@ except ImportError:  # Humble
     from rclpy.qos_event import SubscriptionEventCallbacks, UnsupportedEventTypeError
 
 
-def wanted_images(subscription: Any, settings: NodeConfig, size: Size | None, message_bytes: int, came: int) -> Wanted:
+def wanted_images(subscription: Any, name: str, settings: NodeConfig, size: Size | None, message_bytes: int, came: int) -> Wanted:
     """A subscription of color or gray images, for diagnostics; of `size` (height, width), and the rest as in Wanted."""
     pixel_bytes = 3 if settings.image_transport == 'raw' else 0.3
     setting = 'image_transport' if settings.cameras == ('',) else 'image_transport of all cameras'
-    return Wanted(subscription, setting, 'compressed', pixel_bytes, size, message_bytes, came)
+    return Wanted(subscription, setting, 'compressed', pixel_bytes, size, message_bytes, came, name)
 
 
 def subscribe(node: Node, settings: NodeConfig, topic: str, transport: str, on_image: Callable[[bytes], None],
