@@ -176,9 +176,9 @@ class CameraListener:
             self._is_latched = bool(kept)
         found = ', '.join(name for name, types in node.get_topic_names_and_types()
                           if KIND in types and name not in own and node.count_publishers(name))
-        remedy = (f'remap {self._info_name} to it if it is of these images' if without_transport(self._image_topic) in own else
-                  f'remap {self._image_name} to the topic of the images')
-        self._elsewhere = found and f'; there is one on {found}: {remedy}'
+        remap = (f'{self._info_name}:={"TOPIC" if "," in found else found} if it is of these images'
+                 if without_transport(self._image_topic) in own else f'{self._image_name}:=TOPIC, the topic of the images')
+        self._elsewhere = found and f'; there is one on {found}: start this node with --ros-args -r {remap}'
 
     def _warn(self, line: str) -> None:
         self._take(line)

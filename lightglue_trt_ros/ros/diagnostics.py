@@ -76,24 +76,26 @@ def working(statistics: FrameStatistics, otherwise: Verdict = MATCHING, waits: s
     if state.level == WARN:
         problems.append(state)
     if fault is None:
-        problems += [Verdict(WARN, line) for line in _of_rates(statistics, waits, several)]
+        problems += [Verdict(WARN, line) for line in _of_rates(statistics, waits)]
+    if several:  # no fault where one of them sends nothing, and the cause of all others where both do
+        problems.append(Verdict(WARN, several) if problems else Verdict(state.level, f'{state.message}; {several}'))
     if len(problems) > 1:
         parts = tuple(each.message for each in problems if not each.logged)
         return Verdict(WARN, '; '.join(each.message for each in problems), not parts, parts=parts)
     return problems[0] if problems else state
 
 
-def _of_rates(statistics: FrameStatistics, waits: str, several: str) -> Iterator[str]:
-    """Resets, losses and drops of the last seconds that are too many, as in `working`."""
-    (seconds, count), also = statistics.recent(), several and f'; {several}'
+def _of_rates(statistics: FrameStatistics, waits: str) -> Iterator[str]:
+    """Resets, losses and drops of the last seconds that are too many; `waits` as in `working`."""
+    seconds, count = statistics.recent()
     if count.resets >= OFTEN or 1 < count.resets >= count.processed:  # a slow camera has few frames
-        yield f'tracks started anew {count.resets} times in {seconds:.0f} s; the last reason: {statistics.last_reset}{also}'
+        yield f'tracks started anew {count.resets} times in {seconds:.0f} s; the last reason: {statistics.last_reset}'
     if count.lost:
         yield (f'{count.lost} of {count.received + count.lost} frames of the last {seconds:.0f} s were lost before they came here: '
                f'{LOST}')
     elif seconds > SETTLED_S and count.replaced > SLOW * count.received:
         yield (f'slower than the camera: {count.replaced / seconds:.1f} of {count.received / seconds:.1f} frames a second are '
-               f'dropped: {waits or "fewer keypoints, smaller images or a GPU make it faster"}{also}')
+               f'dropped: {waits or "fewer keypoints, smaller images or a GPU make it faster"}')
 
 
 def mixed_matches(node: Node, topic: str) -> Verdict | None:
@@ -131,12 +133,11 @@ def several_publishers(node: Node, topic: str) -> str:
     return f'{topic} has {count} publishers: stop recordings, or give each camera a topic of its own' if count > 1 else ''
 
 
-def few_matches(node: Node, count: int, topic: str, config: MatcherConfig) -> Verdict:
-    """The verdict on a median of `count` matches in the last frames of `topic`."""
-    remedy = several_publishers(node, topic) or 'look at ~/debug_image whether each frame shows what the one before showed'
-    return Verdict(WARN, f'{count} matches a frame in the last {RECENT} frames, too few for a pose: {remedy}; match_threshold is '
-                   f'{config.match_threshold:g}, detection_threshold {config.detection_threshold:g}, max_sigma_px '
-                   f'{config.max_sigma_px:g}')
+def few_matches(count: int, config: MatcherConfig) -> Verdict:
+    """The verdict on a median of `count` matches in the last frames."""
+    return Verdict(WARN, f'{count} matches a frame in the last {RECENT} frames, too few for a pose: look at ~/debug_image whether '
+                   f'each frame shows what the one before showed; match_threshold is {config.match_threshold:g}, '
+                   f'detection_threshold {config.detection_threshold:g}, max_sigma_px {config.max_sigma_px:g}')
 
 
 class Wanted(NamedTuple):

@@ -286,7 +286,8 @@ class OdometryNode(Node):  # type: ignore[misc]
         else:
             found = ', '.join(name for name, types in self.get_topic_names_and_types()
                               if CLOUDS in types and name.endswith('/matches') and self.count_publishers(name))
-            reason = 'nobody publishes it' + (f'; matches come on {found}: remap matcher/matches to it' if found else '')
+            remap = f'start this node with --ros-args -r matcher/matches:={"TOPIC" if "," in found else found}'
+            reason = 'nobody publishes it' + (f'; matches come on {found}: {remap}' if found else '')
         return f'no cloud on {topic} for {seconds:.0f} s: {reason}'
 
     def _verdict(self) -> diagnostics.Verdict:

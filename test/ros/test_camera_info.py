@@ -435,7 +435,8 @@ def test_a_missing_camera_info_names_those_of_other_topics(camera, capfd, monkey
     run = camera(stereo=True)
     run.peer.node.destroy_publisher(run.infos)
     run.peer.node.create_publisher(CameraInfo, '/driver/camera_info', 10)
-    remedy = 'there is one on /driver/camera_info: remap camera_info to it if it is of these images'
+    remedy = ('there is one on /driver/camera_info: start this node with --ros-args -r camera_info:=/driver/camera_info if it '
+              'is of these images')
     wait_for(lambda: (run.frames(1), remedy in run.peer.status()[1])[1])
     assert remedy in capfd.readouterr().err
 

@@ -231,3 +231,6 @@ def test_rejected_frames_do_not_count_as_dropped():
     message = diagnostics.working(statistics, several='/image has 2 publishers').message
     assert message.startswith('slower than the camera: 0.8 of 4.0 frames a second are dropped')
     assert message.endswith('; /image has 2 publishers'), 'each is a cause of drops'
+    assert diagnostics.working(FrameStatistics(), several='2 publishers')[:2] == (OK, 'matching; 2 publishers')
+    statistics.failed('the stamp stands still')
+    assert diagnostics.working(statistics, several='/image has 2 publishers').message.endswith('; /image has 2 publishers')

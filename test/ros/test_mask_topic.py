@@ -200,7 +200,8 @@ def test_masks_of_no_use_are_told_of_once_and_the_frames_go_on_without(running):
         assert run.frame()[0] is None
         assert run.frame()[0] is None
     assert [line.removesuffix(': matching goes on without it') for line in run.said('goes on without it')] == [
-        'no mask has come on /seen/people', 'the mask on /seen/people is rgb8: send mono8, 0 where no keypoint may be',
+        'no mask has come on /seen/people (give one that never changes as mask_file)',
+        'the mask on /seen/people is rgb8: send mono8, 0 where no keypoint may be',
         "the mask on /seen/people is 40x30, the images are 128x96: a mask has their size, or the engine's 64x48",
         'the newest mask on /seen/people is 3.00 s newer than the image, mask_max_age_s is 0.5']
     run.mask(np.zeros(SIZE, np.uint8))  # somebody stands before the camera
@@ -215,7 +216,11 @@ def test_masks_of_no_use_are_told_of_once_and_the_frames_go_on_without(running):
 def test_a_mask_that_is_missing_does_not_hide_few_matches(running):
     run = running('mask:=/seen/people')
     run.frame()
-    wait_for(lambda: run.peer.status()[1] == 'no mask has come on /seen/people: matching goes on without it')
+    publisher = 'no mask has come on /seen/people (give one that never changes as mask_file): matching goes on without it'
+    wait_for(lambda: run.peer.status()[1] == publisher)
+    run.peer.node.destroy_publisher(run.publisher)
+    run.frame()
+    wait_for(lambda: run.peer.status()[1] == 'no mask has come on /seen/people (nobody publishes it): matching goes on without it')
     for _ in range(10):
         run.node._cameras[0]._check.matched(0)
     wait_for(lambda: run.peer.status()[1].startswith('0 matches a frame in the last 10 frames'))

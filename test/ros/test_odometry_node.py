@@ -481,7 +481,7 @@ def test_where_camera_info_is_missing_image_is_to_be_remapped(stack):
     watcher, (step, *_) = Watcher(stack, publish_tf=False), steps(poses_of(3))
     watcher.peer.node.destroy_publisher(watcher.infos)
     watcher.peer.node.create_publisher(CameraInfo, '/left/camera_info', 10)
-    reason = 'there is one on /left/camera_info: remap image to the topic of the images'
+    reason = 'there is one on /left/camera_info: start this node with --ros-args -r image:=TOPIC, the topic of the images'
     wait_for(lambda: (watcher.hear(cloud_of(step)), reason in watcher.status()[1])[1])
 
 
@@ -491,7 +491,8 @@ def test_matches_of_another_topic_are_named_where_none_come(stack, capfd, monkey
     watcher.peer.node.create_publisher(PointCloud2, '/matcher/front/matches', 1)
     watcher.peer.node.create_publisher(PointCloud2, '/points', 1)
     watcher.peer.node.destroy_publisher(watcher.clouds)
-    reason = 'nobody publishes it; matches come on /matcher/front/matches: remap matcher/matches to it'
+    reason = ('nobody publishes it; matches come on /matcher/front/matches: start this node with --ros-args -r '
+              'matcher/matches:=/matcher/front/matches')
     wait_for(lambda: watcher.status()[1].endswith(reason))
     assert capfd.readouterr().err.count(reason) == 1
 

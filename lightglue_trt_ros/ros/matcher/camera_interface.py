@@ -147,7 +147,7 @@ class CameraInterface:
         """Right or depth camera, masks, frames with few matches, what stands still in the images, a calibration of no use."""
         verdict = (self._paired and self._paired.verdict(self.wanted[0])) or (self._masks and self._masks.verdict)
         if (not verdict or verdict.logged) and (count := self._check.few_matches) is not None:  # which no other line tells
-            return diagnostics.few_matches(self._node, count, self.images.topic_name, self.config)
+            return diagnostics.few_matches(count, self.config)
         if verdict:
             return verdict
         if (standing := self._standing) is not None:

@@ -97,7 +97,9 @@ class CameraMasks:
         newest = self._newest
         if newest is None:
             if self._remapped:
-                raise FrameError(f'no mask has come on {self._topic}')
+                is_there = self._node.count_publishers(self._topic)
+                why = 'give one that never changes as mask_file' if is_there else 'nobody publishes it'
+                raise FrameError(f'no mask has come on {self._topic} ({why})')
             return None
         if self._decoded is None or self._decoded[0] is not newest:
             self._decoded = newest, *self._decode(newest)
