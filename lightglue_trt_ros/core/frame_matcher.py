@@ -161,7 +161,7 @@ class FrameMatcher:
             self.reset(f'time went back by {last - stamp:.3f} s: a recording began again, or the stamps are wrong')
         elif last is not None and stamp - last > self.config.max_gap_s:
             self.reset(f'a gap of {stamp - last:.3f} s, more than max_gap_s = {self.config.max_gap_s}: check the stamps and '
-                       'the dropped frames, or raise it')
+                       'the dropped frames, or raise max_gap_s')
         elif reference is not None and reference.size != image.shape:
             self.reset(f'the image size changed from {size_text(reference.size)} to {size_text(size_of(image))}: do several '
                        'cameras publish on this topic?')

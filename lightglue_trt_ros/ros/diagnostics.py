@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -199,9 +200,15 @@ def why_silent(node: Node, wanted: Wanted, *others: Wanted) -> str:
              'nobody publishes it' if same or other == [twin] else f'nobody publishes {now[1]} anywhere')
     remedies = [*filter(None, (comes(other, *instead, remedy), comes(same, *now), as_given,
                                videos and f'{videos} can be made raw by image_transport republish'))]
-    start = 'start its driver' + ('' if any(each.message_bytes for each in others) else
-                                  ', with the same ROS_DOMAIN_ID and RMW_IMPLEMENTATION')
+    start = 'start its driver' + ('' if any(each.message_bytes for each in others) else f', with the same {_network(node)}')
     return '; '.join((first, *(remedies or ['give another topic' if kinds else start])))
+
+
+def _network(node: Node) -> str:
+    """What keeps nodes apart, with the values of this one."""
+    own = {'ROS_DOMAIN_ID': node.context.get_domain_id(), 'RMW_IMPLEMENTATION': get_rmw_implementation_identifier()}
+    asked = {name: os.environ[name] for name in ('ROS_AUTOMATIC_DISCOVERY_RANGE', 'ROS_LOCALHOST_ONLY') if name in os.environ}
+    return ', '.join(f'{name}={value}' for name, value in (own | asked).items())
 
 
 def _why_lost(node: Node, wanted: Wanted, others: Sequence[Wanted]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the node is not tested')
 from rclpy.node import Node
+from rclpy.utilities import get_rmw_implementation_identifier
 from sensor_msgs.msg import CompressedImage, Image, PointCloud2
 from support.waiting import wait_for
 
@@ -16,6 +18,9 @@ from lightglue_trt_ros.ros import diagnostics
 
 RAW, COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
 REMAP = 'start this node with --ros-args -r image:=/camera/image_raw (ros2 launch: image_topic:=/camera/image_raw)'
+NETWORK = ', '.join(f'{name}={value}' for name, value in {
+    'ROS_DOMAIN_ID': os.environ['ROS_DOMAIN_ID'], 'RMW_IMPLEMENTATION': get_rmw_implementation_identifier(),
+    **{name: os.environ[name] for name in ('ROS_AUTOMATIC_DISCOVERY_RANGE', 'ROS_LOCALHOST_ONLY') if name in os.environ}}.items())
 
 
 @pytest.fixture
@@ -46,7 +51,7 @@ def driver(stack: ExitStack) -> Node:
     (Image, '/camera/image_raw', '/image', 'compressed',
      f'nobody publishes {COMPRESSED} anywhere; {RAW} comes on /camera/image_raw: set image_transport to raw, and {REMAP}'),
     (PointCloud2, '/points', '/camera/image_raw', 'raw',
-     f'nobody publishes {RAW} anywhere; start its driver, with the same ROS_DOMAIN_ID and RMW_IMPLEMENTATION'),
+     f'nobody publishes {RAW} anywhere; start its driver, with the same {NETWORK}'),
     (CompressedImage, '/camera/image_raw/zstd', '/camera/image_raw', 'raw',
      f'nobody publishes {RAW} anywhere; /camera/image_raw/zstd can be made raw by image_transport republish'),
     (PointCloud2, '/camera/points', '/camera/points', 'raw',

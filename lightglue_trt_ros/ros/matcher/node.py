@@ -117,7 +117,7 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
         result = super().on_activate(state)
         for camera in self._cameras:
             camera.begin()
-        self.get_logger().info('opening the networks: seconds, more at the first start with new settings')
+        self.get_logger().info('opening the networks: this takes seconds, and longer at the first start with new settings')
         self._pipeline, self._active = self._new_pipeline(), True
         self._pipeline.start()
         return result
