@@ -131,12 +131,13 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(autouse=True)
 def signals_are_heard() -> None:
-    """SIGINT and SIGTERM have Python's handlers in each test, and so in the processes that it starts.
+    """SIGINT, SIGTERM and SIGHUP have Python's handlers in each test, and so in the processes that it starts.
 
     A shell's background job ignores SIGINT, and so does a process in which a node's `main` has ended.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture(autouse=True, scope='session')
