@@ -13,6 +13,7 @@ from .config import STRIDE
 from .types import Float32, Float64, Int32, UInt8
 
 Size = tuple[int, int]  # (height, width)
+SMALLEST = 320 * 240  # pixels of an engine's image: fewer have too few keypoints
 
 
 def size_of(image: UInt8) -> Size:
@@ -31,8 +32,12 @@ def unit_of(size: Size, engine: Size) -> float:
 
 
 def fitting_size(image: Size, area: int = 640 * 480) -> Size:
-    """The engine's size for an image: its aspect ratio, about `area` pixels, each side a multiple of 8."""
-    scale = (area / (image[0] * image[1])) ** 0.5
+    """The engine's size for an image: its aspect ratio, about `area` pixels, each side a multiple of 8.
+
+    A smaller image keeps its own, of SMALLEST pixels at least: the noise of an enlarged one looks like texture.
+    """
+    own = image[0] * image[1]
+    scale = (min(area, max(own, SMALLEST)) / own) ** 0.5
     height, width = (max(2 * STRIDE, round(side * scale / STRIDE) * STRIDE) for side in image)
     return height, width
 

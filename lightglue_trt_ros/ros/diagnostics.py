@@ -16,7 +16,7 @@ from rclpy.utilities import get_rmw_implementation_identifier
 from sensor_msgs.msg import CompressedImage
 
 from ..core.config import STRIDE, MatcherConfig
-from ..core.geometry import Size, fitting_size
+from ..core.geometry import Size, fitting_size, size_text
 from ..core.image_check import RECENT, ImageCheck
 from ..core.images import FEW_LEVELS, OUTER_PERCENT
 from ..core.types import UInt8
@@ -27,6 +27,7 @@ from .parameters import TOPICS
 from .qos import unheard
 
 STRETCH = 0.05  # of the aspect ratio: a smaller change is not reported
+ENLARGED = 0.8  # of the area that would do to that of the engine: more is not reported
 BLACK, WHITE = 16, 240  # mean gray values of 255, below and above
 DARK = 64  # of 255: the maximum of a 10-bit image read as 16 bits is 3
 RECENT_S = 3.0  # a rejected frame is reported for so long
@@ -241,10 +242,12 @@ def way_back(node: Node, transition: str) -> str:
 def advice(image: UInt8, encoding: str, config: MatcherConfig) -> list[str]:
     """Settings that would improve matching, judged by one gray frame, uint8 (H, W)."""
     lines, height, width = [], *image.shape
-    stretch = (config.image_height * width) / (config.image_width * height)
-    if max(stretch, 1 / stretch) > 1 + STRETCH:
-        lines.append(f'frames of {width}x{height} are stretched to {config.image_width}x{config.image_height}, which costs '
-                     f'matches: {_size_for((height, width), config)}')
+    engine, area = (config.image_height, config.image_width), config.image_height * config.image_width
+    fitting, stretch = fitting_size((height, width), area), (engine[0] * width) / (engine[1] * height)
+    cost = f'stretched to {size_text(engine)}, which costs matches' if max(stretch, 1 / stretch) > 1 + STRETCH else \
+        f'enlarged to {size_text(engine)}, which costs time, and matches of noisy ones' * (math.prod(fitting) < ENLARGED * area)
+    if cost:
+        lines.append(f'frames of {width}x{height} are {cost}: {_size_for((height, width), fitting, config)}')
     low, high = np.percentile(image[::4, ::4], OUTER_PERCENT) if '16' in encoding else (0, 255)
     if '16' in encoding and image.max() < DARK:
         lines.append(f'the brightest pixel of this {encoding} frame is {image.max()} of 255: '
@@ -255,9 +258,9 @@ def advice(image: UInt8, encoding: str, config: MatcherConfig) -> list[str]:
     return lines
 
 
-def _size_for(image: Size, config: MatcherConfig) -> str:
+def _size_for(image: Size, fitting: Size, config: MatcherConfig) -> str:
     """The size to set for images (height, width), for people."""
-    height, width = fitting_size(image, config.image_height * config.image_width)
+    height, width = fitting
     with suppress(ConfigError):
         if min(image) >= 2 * STRIDE:
             dataclasses.replace(config, image_height=height, image_width=width)

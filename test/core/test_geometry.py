@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightglue_trt_ros.core.geometry import epipolar_distances, fitting_size, resize_gray, resize_taps, sampled_model, to_original
+from lightglue_trt_ros.core.geometry import (
+    SMALLEST,
+    epipolar_distances,
+    fitting_size,
+    resize_gray,
+    resize_taps,
+    sampled_model,
+    to_original,
+)
 
 
 def blob(size, u, v, sigma):
@@ -52,7 +60,14 @@ def test_a_fitting_size_keeps_aspect_and_area_in_multiples_of_8(height, width, a
     assert all(side % 8 == 0 and side >= 16 for side in fitted)
     if min(fitted) >= 80:
         assert fitted[0] / fitted[1] == pytest.approx(height / width, rel=0.1)
-        assert fitted[0] * fitted[1] == pytest.approx(area, rel=0.12)
+        assert fitted[0] * fitted[1] == pytest.approx(min(area, max(height * width, SMALLEST)), rel=0.12)
+
+
+@pytest.mark.parametrize(('image', 'expected'), [
+    ((480, 640), (480, 640)), ((960, 1280), (480, 640)), ((360, 540), (360, 544)), ((240, 320), (240, 320)),
+    ((120, 160), (240, 320))])
+def test_an_image_is_enlarged_only_where_it_is_tiny(image, expected):
+    assert fitting_size(image) == expected
 
 
 SIZES = [((480, 640), (480, 640)), ((960, 1280), (480, 640)), ((370, 1226), (480, 640)), ((720, 960), (480, 640)),

@@ -287,6 +287,15 @@ def test_advice_on_stretched_and_dark_images():
     assert not diagnostics.advice(np.full((960, 1280), 90, np.uint8), 'mono16', config)
 
 
+@pytest.mark.parametrize(('size', 'advised'), [
+    ((240, 320), '320 and image_height to 240'), ((120, 160), '320 and image_height to 240'), ((450, 600), None)])
+def test_small_images_that_are_enlarged_get_the_size_to_set(size, advised):
+    lines = diagnostics.advice(np.full(size, 90, np.uint8), 'mono8', MatcherConfig())
+    assert len(lines) == (advised is not None)
+    assert all('are enlarged to 640x480, ' in line and f'set image_width to {advised}' in line for line in lines)
+    assert not diagnostics.advice(np.full(size, 90, np.uint8), 'mono8', MatcherConfig(image_height=240, image_width=320))
+
+
 def test_compressed_images_of_16_bits_that_are_dark_get_a_line(running, capfd):
     peer = running(image_transport='compressed').peer
     peer.wait_for_backend('null')
