@@ -34,10 +34,10 @@ def unit_of(size: Size, engine: Size) -> float:
 def fitting_size(image: Size, area: int = 640 * 480) -> Size:
     """The engine's size for an image: its aspect ratio, about `area` pixels, each side a multiple of 8.
 
-    A smaller image keeps its own, of SMALLEST pixels at least: the noise of an enlarged one looks like texture.
+    One of less than half of them keeps its own, of SMALLEST pixels at least: the noise of an enlarged image looks like texture.
     """
     own = image[0] * image[1]
-    scale = (min(area, max(own, SMALLEST)) / own) ** 0.5
+    scale = ((area if 2 * own >= area else min(area, max(own, SMALLEST))) / own) ** 0.5
     height, width = (max(2 * STRIDE, round(side * scale / STRIDE) * STRIDE) for side in image)
     return height, width
 

@@ -288,7 +288,7 @@ def test_advice_on_stretched_and_dark_images():
 
 
 @pytest.mark.parametrize(('size', 'advised'), [
-    ((240, 320), '320 and image_height to 240'), ((120, 160), '320 and image_height to 240'), ((450, 600), None)])
+    ((240, 320), '320 and image_height to 240'), ((120, 160), '320 and image_height to 240'), ((360, 480), None)])
 def test_small_images_that_are_enlarged_get_the_size_to_set(size, advised):
     lines = diagnostics.advice(np.full(size, 90, np.uint8), 'mono8', MatcherConfig())
     assert len(lines) == (advised is not None)
