@@ -157,10 +157,9 @@ class Wanted(NamedTuple):
 
 def silent(node: Node, statistics: FrameStatistics, wanted: Wanted, *others: Wanted) -> Verdict:
     """The verdict when no frame comes; `others` are the images that come with the frames."""
-    lost, topic = statistics.recent()[1].lost, wanted.subscription.topic_name
+    lost, seconds = statistics.recent()[1].lost, statistics.silence_s
     reason = f'{lost} were lost on their way: {LOST}' if lost else why_silent(node, wanted, *others)
-    seconds = statistics.silence_s
-    return Verdict(WARN, f'no image on {topic} for {seconds:.0f} s: {reason}', silent_s=seconds)
+    return Verdict(WARN, f'no image on {wanted.subscription.topic_name} for {seconds:.0f} s: {reason}', silent_s=seconds)
 
 
 def why_silent(node: Node, wanted: Wanted, *others: Wanted) -> str:
@@ -260,11 +259,10 @@ def advice(image: UInt8, encoding: str, config: MatcherConfig) -> list[str]:
 
 def _size_for(image: Size, fitting: Size, config: MatcherConfig) -> str:
     """The size to set for images (height, width), for people."""
-    height, width = fitting
     with suppress(ConfigError):
         if min(image) >= 2 * STRIDE:
-            dataclasses.replace(config, image_height=height, image_width=width)
-            return f'set image_width to {width} and image_height to {height}'
+            dataclasses.replace(config, image_height=fitting[0], image_width=fitting[1])
+            return f'set image_width to {fitting[1]} and image_height to {fitting[0]}'
     return 'the networks take no size that would fit images so small or so narrow'
 
 
