@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 rclpy = pytest.importorskip('rclpy', reason='rclpy is not installed: the topics of VINS are not tested')
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from support.cameras import BARREL, FISHEYE, RATIONAL, K
 from support.matches import frame_matches
@@ -141,6 +141,7 @@ def test_a_frame_without_matches_is_an_empty_message():
     assert [len(values) for values in channels(found, 9).values()] == [0] * 9
 
 
+@example(seed=477, amount=477, count=214)
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 2**16), amount=st.integers(0, 600), count=st.integers(1, 300))
 def test_bucketing_selects_the_allowed_count_evenly_over_cells(seed, amount, count):
@@ -150,7 +151,7 @@ def test_bucketing_selects_the_allowed_count_evenly_over_cells(seed, amount, cou
     rows = bucketed(pixels, np.zeros(amount, np.bool_), lengths, rng.random(amount, np.float32), SIZE, count)
     assert len(rows) == len(set(rows.tolist())) == min(amount, count)
     side = (SIZE[0] * SIZE[1] / count) ** 0.5
-    cells = [tuple(cell) for cell in (pixels / side).astype(int)]
+    cells = [tuple(cell) for cell in (pixels.astype(np.float64) / side).astype(int)]  # float32 rounds a point into another cell
     if len(rows) < amount and len(rows):
         taken = [cells[row] for row in rows]
         crowd = max(map(taken.count, taken))
