@@ -34,7 +34,7 @@ def unit_of(size: Size, engine: Size) -> float:
 def fitting_size(image: Size, area: int = 640 * 480) -> Size:
     """The engine's size for an image: its aspect ratio, about `area` pixels, each side a multiple of 8.
 
-    One of less than half of them keeps its own, of SMALLEST pixels at least: the noise of an enlarged image looks like texture.
+    An image of less than half of these pixels keeps its size, SMALLEST pixels at least: noise that is enlarged looks like texture.
     """
     own = image[0] * image[1]
     scale = ((area if 2 * own >= area else min(area, max(own, SMALLEST))) / own) ** 0.5

@@ -27,7 +27,7 @@ from .parameters import TOPICS
 from .qos import unheard
 
 STRETCH = 0.05  # of the aspect ratio: a smaller change is not reported
-ENLARGED = 0.8  # of the area that would do to that of the engine: more is not reported
+ENLARGED = 0.8  # share of the engine's pixels that the images need: a larger one is not reported
 BLACK, WHITE = 16, 240  # mean gray values of 255, below and above
 DARK = 64  # of 255: the maximum of a 10-bit image read as 16 bits is 3
 RECENT_S = 3.0  # a rejected frame is reported for so long
@@ -244,7 +244,7 @@ def advice(image: UInt8, encoding: str, config: MatcherConfig) -> list[str]:
     engine, area = (config.image_height, config.image_width), config.image_height * config.image_width
     fitting, stretch = fitting_size((height, width), area), (engine[0] * width) / (engine[1] * height)
     cost = f'stretched to {size_text(engine)}, which costs matches' if max(stretch, 1 / stretch) > 1 + STRETCH else \
-        f'enlarged to {size_text(engine)}, which costs time, and matches of noisy ones' * (math.prod(fitting) < ENLARGED * area)
+        f'enlarged to {size_text(engine)}, which costs time and, with noise, matches' * (math.prod(fitting) < ENLARGED * area)
     if cost:
         lines.append(f'frames of {width}x{height} are {cost}: {_size_for((height, width), fitting, config)}')
     low, high = np.percentile(image[::4, ::4], OUTER_PERCENT) if '16' in encoding else (0, 255)

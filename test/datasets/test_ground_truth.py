@@ -530,10 +530,15 @@ def test_columns_of_other_frames_stay_world_from_camera(tmp_path: Path, names: s
     np.testing.assert_allclose(read_quaternions(path, kind_of(path)).poses[0, :3, 0], [0.28, 0.96, 0], atol=1e-12)
 
 
-def test_position_and_rotation_of_two_directions_are_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(('names', 'values', 'reason'), [
+    ('p_wc_x,p_wc_y,p_wc_z,q_cw_x,q_cw_y,q_cw_z,q_cw_w', '1,2,3,0,0,0.6,0.8', 'camera from world in one part'),
+    ('p_a_x,p_a_y,p_a_z,p_b_x,p_b_y,p_b_z,qx,qy,qz,qw', '1,2,3,4,5,6,0,0,0.6,0.8',
+     'it has the positions a, b and rotations without a word by the words in their names')],
+    ids=['of two directions', 'that no word joins'])
+def test_positions_and_rotations_that_are_no_pose_are_refused(tmp_path: Path, names: str, values: str, reason: str) -> None:
     path = tmp_path / 'poses.csv'
-    path.write_text('t,p_wc_x,p_wc_y,p_wc_z,q_cw_x,q_cw_y,q_cw_z,q_cw_w\n1.5,1,2,3,0,0,0.6,0.8\n')
-    with pytest.raises(BagError, match='camera from world in one part'):
+    path.write_text(f'time,{names}\n1.5,{values}\n')
+    with pytest.raises(BagError, match=reason):
         kind_of(path)
 
 
@@ -625,13 +630,6 @@ def test_of_several_positions_or_rotations_those_of_one_word_are_a_pose(tmp_path
     path.write_text(f'time,{names}\n1.5,{values}\n')
     truth = read_quaternions(path, kind_of(path))
     np.testing.assert_allclose(truth.poses[0, :3, (0, 3)], [[0.28, 0.96, 0], [1, 2, 3]], atol=1e-12)
-
-
-def test_positions_that_no_word_joins_to_the_rotation_are_refused(tmp_path: Path) -> None:
-    path = tmp_path / 'poses.csv'
-    path.write_text('time,p_a_x,p_a_y,p_a_z,p_b_x,p_b_y,p_b_z,qx,qy,qz,qw\n1.5,1,2,3,4,5,6,0,0,0.6,0.8\n')
-    with pytest.raises(BagError, match='it has the positions a, b and rotations without a word by the words in their names'):
-        kind_of(path)
 
 
 @pytest.mark.parametrize('times', ['1.60000e+09', '{0:.0f}', '{0:.9f}\\n{0:.9f}'])
