@@ -33,7 +33,7 @@ COLCON_BASES := --paths . --build-base build/colcon/build --install-base build/c
 
 .NOTPARALLEL:
 .DELETE_ON_ERROR:
-.PHONY: help demo docs check test lint pytest params schemas figures parity colcon-test gpu-test kernels mutants robot clean
+.PHONY: help demo docs check install test lint pytest params schemas figures parity colcon-test gpu-test kernels mutants robot clean
 
 help:
 	@echo 'make demo         render a flight, evaluate it offline and in the real node: build/demo/report.html'
@@ -72,6 +72,8 @@ lint: $(TEST)
 check: lint
 	$(PY) -m pytest -q -n $(WORKERS) --dist loadfile --no-loadscope-reorder -m 'not ros and not networks and not slow and not gpu' \
 	  $(foreach folder,networks quantization training,--ignore=test/$(folder)) $(PYTEST_ARGS)
+
+install: $(TEST) $(if $(filter 1,$(PARITY)),$(PARITY_DONE))
 
 test: lint pytest
 

@@ -25,6 +25,7 @@ CHANCE = 3.0  # times the root of the number of points off a plane: differences 
 FARTHER = 1.5  # times the rotation of a plane's pose that turns least: the other one turns clearly more
 NEAR_PLANE, ON_PLANE, MOSTLY = 5.0, 3.0, 0.75  # deviations from the plane sought, and of points on it; share of these in a plane
 FOR_PLANE = 8  # points at least, of which a plane is sought
+GENERATORS = np.stack([cross_matrix(axis) for axis in np.eye(3)])  # of rotations about the axes
 LOOSE = (16.0, 4.0, 1.0, 1.0)  # deviations that count as one while the rotation for each direction is looked for
 
 
@@ -146,14 +147,11 @@ class Residuals:
             off = (self.x1 - sent / sent[:, 2:])[:, :2]
         return np.asarray(np.sum(off * np.linalg.solve(self.covariances1, off[..., None])[..., 0], axis=1), np.float64)
 
-    def cost(self, essential: Float64) -> float:
-        """Cauchy's."""
-        return float(np.sum(np.log1p(self._parts(essential)[0]**2)))
-
     def turning(self, rotations: Float64, directions: Float64) -> tuple[Float64, Float64]:
         """Residuals (K, M) of poses (K, 3, 3) and (K, 3), and their derivatives (K, M, 3) by a rotation, with constant scales."""
-        rays, across = self.x0 @ np.swapaxes(rotations, 1, 2), np.cross(self.x1, directions[:, None])
-        lines1, lines0 = np.cross(directions[:, None], rays), across @ rotations
+        rays, crosses = self.x0 @ np.swapaxes(rotations, 1, 2), _cross_matrices(directions)
+        across = self.x1 @ crosses
+        lines1, lines0 = rays @ np.swapaxes(crosses, 1, 2), across @ rotations
         lengths = np.sqrt(_variances(lines1, self.covariances1) + _variances(lines0, self.covariances0)) + 1e-15
         return np.sum(rays * across, axis=2) / lengths, np.cross(rays, across) / lengths[..., None]
 
@@ -171,20 +169,17 @@ class Residuals:
         behind = np.minimum(moved, 0), np.maximum(moved, 0)  # with the direction, and with the opposite one
         return _bounded(squares).sum(axis=1), np.min([_bounded(squares + each**2).sum(axis=1) for each in behind], axis=0)
 
-    def slopes(self, essential: Float64) -> tuple[Float64, Float64]:
-        """Residuals (M,), and their derivatives (M, 9) by the entries of the essential matrix, in row order."""
-        residuals, lengths, lines1, lines0 = self._parts(essential)
-        growth = np.zeros((len(self.x0), 3, 3))  # of half the squared lengths
-        growth[:, :2] += lines1[:, :, None] * self.x0[:, None]
-        growth[:, :, :2] += self.x1[:, :, None] * lines0[:, None]
-        return residuals, (self.products - (residuals / lengths)[:, None] * growth.reshape(-1, 9)) / lengths[:, None]
-
-    def _parts(self, essential: Float64) -> tuple[Float64, Float64, Float64, Float64]:
-        """Residuals and their standard deviations (M,), and both lines (M, 2) times the covariances."""
-        plain1, plain0 = (self.x0 @ essential.T)[:, :2, None], (self.x1 @ essential)[:, :2, None]
-        lines1, lines0 = (self.covariances1 @ plain1)[:, :, 0], (self.covariances0 @ plain0)[:, :, 0]
-        lengths = np.sqrt(np.sum(plain1[:, :, 0] * lines1 + plain0[:, :, 0] * lines0, axis=1)) + 1e-15
+    def at(self, essential: Float64) -> tuple[Float64, Float64, Float64, Float64]:
+        """Residuals and their standard deviations (M,), and both lines (2, M) times the covariances."""
+        plain1, plain0 = essential[:2] @ self.x0.T, essential.T[:2] @ self.x1.T
+        lines1, lines0 = _times(self.covariances1, plain1), _times(self.covariances0, plain0)
+        lengths = np.sqrt(np.sum(plain1 * lines1 + plain0 * lines0, axis=0)) + 1e-15
         return self.products @ essential.ravel() / lengths, lengths, lines1, lines0
+
+    def slopes(self, changes: Float64, distances: Float64, lengths: Float64, lines1: Float64, lines0: Float64) -> Float64:
+        """Derivatives (N, M) of what is `at` an essential matrix by N parameters that change it by `changes` (N, 3, 3)."""
+        growth = np.sum((changes[:, :2] @ self.x0.T) * lines1 + (changes.swapaxes(1, 2)[:, :2] @ self.x1.T) * lines0, axis=1)
+        return np.asarray((changes.reshape(-1, 9) @ self.products.T - distances / lengths * growth) / lengths, np.float64)
 
 
 def _bounded(squares: Float64) -> Float64:
@@ -198,31 +193,40 @@ def _variances(lines: Float64, covariances: Float64) -> Float64:
     return np.asarray(covariances[:, 0, 0] * x * x + 2 * covariances[:, 0, 1] * x * y + covariances[:, 1, 1] * y * y, np.float64)
 
 
+def _cross_matrices(vectors: Float64) -> Float64:
+    """(N, 3, 3) of vectors (N, 3)."""
+    return (vectors @ GENERATORS.reshape(3, 9)).reshape(-1, 3, 3)
+
+
+def _times(covariances: Float64, lines: Float64) -> Float64:
+    """Covariances (M or 1, 2, 2) times lines (2, M), without M products of small matrices."""
+    return np.asarray(covariances[:, :, 0].T * lines[0] + covariances[:, :, 1].T * lines[1], np.float64)
+
+
 def refine(rotation: Float64, direction: Float64, residuals: Residuals) -> tuple[Float64, Float64]:
     """Levenberg-Marquardt with Cauchy weights over five parameters: a rotation vector, and two along the sphere of directions."""
-    generators = [cross_matrix(axis) for axis in np.eye(3)]
-    current, damping = residuals.cost(cross_matrix(direction) @ rotation), 1e-3
+    fit, damping = residuals.at(cross_matrix(direction) @ rotation), 1e-3
+    current = np.log1p(fit[0]**2).sum()
     for _ in range(REFINE_STEPS):
-        tangent = np.linalg.svd(direction[None])[2][1:].T
-        essential = cross_matrix(direction) @ rotation
-        distances, slopes = residuals.slopes(essential)
-        changes = [*(cross_matrix(direction) @ each @ rotation for each in generators),
-                   *(cross_matrix(column) @ rotation for column in tangent.T)]
-        basis = np.stack([change.ravel() for change in changes], axis=1)  # (9, 5): how the matrix moves with each parameter
-        weighted = slopes * (1 / (1 + distances**2))[:, None]
-        normal, gradient = basis.T @ (weighted.T @ slopes) @ basis, basis.T @ (weighted.T @ distances)
+        tangent = np.linalg.svd(direction[None])[2][1:]
+        changes = np.concatenate([cross_matrix(direction) @ GENERATORS, _cross_matrices(tangent)]) @ rotation
+        slopes = residuals.slopes(changes, *fit)
+        weighted = slopes / (1 + fit[0]**2)
+        normal, gradient = weighted @ slopes.T, weighted @ fit[0]
         while True:
-            step = -np.linalg.solve(normal + damping * np.diag(np.diag(normal)) + 1e-15 * np.eye(5), gradient)
+            step = -np.linalg.solve(normal * (1 + damping * np.eye(5)) + 1e-15 * np.eye(5), gradient)
             rotated = np.asarray(cv2.Rodrigues(contiguous(step[:3]))[0], np.float64) @ rotation
-            moved = direction + tangent @ step[3:]
+            moved = direction + step[3:] @ tangent
             moved /= np.linalg.norm(moved)
-            reached = residuals.cost(cross_matrix(moved) @ rotated)
+            next_fit = residuals.at(cross_matrix(moved) @ rotated)
+            reached = np.log1p(next_fit[0]**2).sum()
             if reached <= current or damping > 1e6:
                 break
             damping *= 10
         if reached > current:
             break
-        gain, rotation, direction, current, damping = current - reached, rotated, moved, reached, max(damping / 10, 1e-9)
+        gain, damping = current - reached, max(damping / 10, 1e-9)
+        rotation, direction, fit, current = rotated, moved, next_fit, reached
         if gain <= 1e-6 * current:
             break
     return rotation, direction

@@ -131,7 +131,7 @@ def test_derivatives_by_a_rotation_are_those_of_small_turns():
     residuals, turns = residuals_of(pixels0, pixels1, covariances), 1e-7 * np.eye(3)
     rotations, directions = np.repeat(rotation[None], 3, 0), np.repeat(direction[None], 3, 0)
     distances, slopes = residuals.turning(rotations, directions)
-    np.testing.assert_allclose(distances[0], residuals.slopes(cross_matrix(direction) @ rotation)[0], rtol=1e-9)
+    np.testing.assert_allclose(distances[0], residuals.at(cross_matrix(direction) @ rotation)[0], rtol=1e-9)
     turned = residuals.turning(np.stack([cv2.Rodrigues(turn)[0] @ rotation for turn in turns]), directions)[0]
     numeric = (turned - distances) / 1e-7
     across = np.abs(numeric.T - slopes[0])  # the lengths of the lines, which change little, count as constant

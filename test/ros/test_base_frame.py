@@ -105,12 +105,12 @@ def test_covariances_are_those_of_the_base_in_the_axes_of_each_message(stack, mo
     robot.hear(info(), *(cloud_of(step, depth=True) for step in list(steps(poses_of(9), noise_px=0.3))))
     wait_for(lambda: len(robot.messages) == 8)
     message, own = robot.messages[-1], robot.node._covariance
-    base, rng, drawn = given(message), np.random.default_rng(0), []
-    camera = base @ base_from_camera
-    for error in rng.multivariate_normal(np.zeros(6), own, 20_000):
-        moved = camera @ pose(error[:3], np.degrees(error[3:])) @ np.linalg.inv(base_from_camera)
-        drawn.append([*moved[:3, 3] - base[:3, 3], *Rotation.from_matrix(moved[:3, :3] @ base[:3, :3].T).as_rotvec()])
-    expected, found = np.cov(np.transpose(drawn)), message.pose.covariance.reshape(6, 6)
+    base, errors = given(message), np.random.default_rng(0).multivariate_normal(np.zeros(6), own, 20_000)
+    poses = np.tile(np.eye(4), (len(errors), 1, 1))
+    poses[:, :3, 3], poses[:, :3, :3] = errors[:, :3], Rotation.from_rotvec(errors[:, 3:]).as_matrix()
+    moved = base @ base_from_camera @ poses @ np.linalg.inv(base_from_camera)
+    turns = Rotation.from_matrix(moved[:, :3, :3] @ base[:3, :3].T).as_rotvec()
+    expected, found = np.cov(np.hstack([moved[:, :3, 3] - base[:3, 3], turns]).T), message.pose.covariance.reshape(6, 6)
     sigma = np.sqrt(np.diag(expected))
     np.testing.assert_allclose(found / np.outer(sigma, sigma), expected / np.outer(sigma, sigma), atol=0.04)
     for each in robot.messages:
