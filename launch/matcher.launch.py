@@ -1,15 +1,17 @@
 """ros2 launch lightglue_trt_ros matcher.launch.py image_topic:=/camera/image_raw; add -s to list the arguments."""
 
 import os
+import re
 from pathlib import Path
 
 from ament_index_python.packages import PackageNotFoundError, get_package_share_directory
 from launch import LaunchDescription
-from launch.actions import DeclareLaunchArgument, OpaqueFunction, SetEnvironmentVariable
+from launch.actions import DeclareLaunchArgument, LogInfo, OpaqueFunction, SetEnvironmentVariable
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import LifecycleNode, Node
 
-from lightglue_trt_ros.ros.launch_arguments import undeclared, value_of
+from lightglue_trt_ros.core.config import check_cameras
+from lightglue_trt_ros.ros.launch_arguments import left_out, undeclared, value_of
 from lightglue_trt_ros.ros.parameters import FIELDS
 from lightglue_trt_ros.utils.processes import FASTDDS_CHOICES, fastdds_variable
 
@@ -73,11 +75,14 @@ def start_matcher(context):
 
     declared = [*(each.name for each in arguments()), *ODOMETRY]
     given = {name: argument(name) for name in PASSED if argument(name)}
-    given |= undeclared(declared, ('matcher.launch.py', 'odometry.launch.py'), FIELDS)
+    files = 'matcher.launch.py', 'odometry.launch.py'
+    given |= undeclared(declared, files, FIELDS)
+    left = left_out(context.launch_configurations, declared, files)
     overrides = {name: value_of(name, text) for name, text in given.items()}
     if not Path(argument('params_file')).is_file():  # launch_ros warns, and starts the node on its defaults
         raise FileNotFoundError(f'params_file {argument("params_file")} is not there: give the path of a YAML file')
-    cameras = [name.strip() for name in argument('cameras').split(',') if name.strip()]
+    cameras = [name for name in re.split(r'[\[\],\s]+', argument('cameras')) if name]  # as a,b or, as the parameter, [a, b]
+    check_cameras(cameras)
     topics = named_topics('image', argument('image_topic'), cameras)
     depths = {}
     if not cameras or '{camera}' in argument('depth_topic') or argument('depth') == 'true':  # else its default would be refused
@@ -98,7 +103,8 @@ def start_matcher(context):
     if argument('rviz') == 'true':
         config = 'matcher_points.rviz' if 'true' in (argument('depth'), argument('stereo')) else 'matcher.rviz'
         viewer = rviz(config, argument('rviz_frame'), next(iter(topics.values())), argument('namespace'), *cameras[:1])
-    return [*fastdds_profile(argument('use_fastdds_profile') == 'true'), node, *viewer]
+    lines = [LogInfo(msg=left)] if left else []
+    return [*lines, *fastdds_profile(argument('use_fastdds_profile') == 'true'), node, *viewer]
 
 
 def log_arguments(level):

@@ -47,6 +47,10 @@ def start_odometry(context):
     def argument(name):
         return LaunchConfiguration(name).perform(context)
 
+    if cameras := context.launch_configurations.get('cameras'):
+        raise ValueError(f'cameras:={cameras}: the odometry is of one camera. Start matcher.launch.py with cameras, and for each '
+                         'NAME an odometry: ros2 run lightglue_trt_ros odometry --ros-args -r __node:=odometry_NAME '
+                         '-r matcher/matches:=matcher/NAME/matches -r image:=TOPIC_OF_NAME')
     topic, namespace = argument('image_topic'), argument('namespace')
     node = Node(package='lightglue_trt_ros', executable='odometry', name='odometry', namespace=namespace,
                 parameters=[{'odom_frame': argument('odom_frame'), 'base_frame': argument('base_frame'),

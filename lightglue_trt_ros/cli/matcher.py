@@ -17,16 +17,15 @@ config/matcher.yaml lists them all; `ros2 param describe` explains them"""
 def main(argv: list[str] | None, ending: Ending) -> int:
     """Exit code 0 when a signal ended it, 1 with a message when a setting is refused or it fails, 2 for the command line."""
     from ..ros.executor import ros_started
-    from ..ros.launch_arguments import bare_parameters, topics_as_parameters
+    from ..ros.launch_arguments import misplaced
     from ..ros.matcher.node import MatcherNode, run
+    from ..ros.parameters import FIELDS
     parser = argparse.ArgumentParser(prog='matcher', description='The ROS 2 node: camera frames in, correspondences out. Ends with '
                                      'SIGINT or SIGTERM.', epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter,
                                      usage='matcher [-h] [--ros-args ...]')
     words = sys.argv[1:] if argv is None else argv
-    for word, remapping in topics_as_parameters(words):
-        parser.error(f'{word} sets a parameter, and {word.partition(":=")[0]} is a topic: write --ros-args {remapping}')
-    for word in bare_parameters(words):
-        parser.error(f'{word} remaps a name, and {word.partition(":=")[0]} is a parameter: write --ros-args -p {word}')
+    for line in misplaced(words, FIELDS):
+        parser.error(line)
     with ros_started(parser, argv, ending):
         run(MatcherNode(), ending)
     return 0

@@ -68,8 +68,8 @@ class CameraListener:
         topics = tuple(each for each in topics if each not in shared)
         self._subscriptions: list[Any] = [self._listen(topic, number, newest(), qos_overriding_options=OVERRIDABLE)
                                           for number, topic in enumerate(topics)]
-        usual = max(1, len(topics) - 1)  # topics that log lines name: without the one below the images
-        self.topic = ' or '.join(each.topic_name for each in self._subscriptions[:usual])
+        named = self._subscriptions[:max(1, len(topics) - 1)]  # without the one below the images
+        self.topic = ' or '.join(each.topic_name for each in named)
         self._infos: dict[str, _Heard] = {}  # newest of each frame_id, the newest of all last; replaced, never changed
         self._read: tuple[_Heard, Size | None, Intrinsics | None, str] | None = None  # what `_converted` gives for the first two
         self._camera: Intrinsics | None = None  # the last one: the same object as long as its values are the same
@@ -79,6 +79,7 @@ class CameraListener:
         self._logged: Intrinsics | str | None = None  # that of the last line
         self._changed, self._lines_in_s = -math.inf, IN_S  # time of the last change; least time of LINES lines
         self._line_times, self._problems = deque[float](maxlen=LINES), FadingLog(pause_s=0.0)
+        self._changes = deque[bytes](maxlen=LINES)  # values of CameraInfo at the last changes: all alike where images change size
         self.problem = ''  # why there is none, of use to somebody; empty: there is one, or nobody needs it
         self.description = f'none: no CameraInfo on {self.topic}'  # of the camera, or why there is none, for diagnostics
 
@@ -109,7 +110,7 @@ class CameraListener:
             self.description = f'none: no {where}'
             self.problem = f'{self._waiting} for a {where}' if self._waiting else ''
             if self._waiting and needed:
-                self._warn(self.problem)
+                self._problems.warn(self._node.get_logger(), self.problem)
             elif not self._waiting and time.monotonic() - self._missing_since > MISSING_S and self._is_due(where):
                 self._node.get_logger().info(f'no {where}: matching goes on without the lens, see "Calibration" in '
                                              'docs/camera-setups.md')
@@ -118,9 +119,8 @@ class CameraListener:
         heard = infos.get(frame_id) or next((each for name, each in reversed(infos.items()) if same_frame(name, frame_id)), None)
         topic = self.topic if heard is None else heard.topic
         if heard is None:
-            frames = ' and '.join(map(repr, infos))
-            camera, words = None, (f'is of frame_id {frames}, the images are of {frame_id!r}: remap {self._info_name} to the topic '
-                                   'of this camera, or give both one frame_id')
+            camera, words = None, (f'is of frame_id {" and ".join(map(repr, infos))}, the images are of {frame_id!r}: remap '
+                                   f'{self._info_name} to the topic of this camera, or give both one frame_id')
         else:
             if self._read is None or self._read[0] is not heard or self._read[1] != size:
                 self._read = heard, size, *self._converted(heard, size)
@@ -128,10 +128,11 @@ class CameraListener:
         if camera is None:
             self.description = f'none: CameraInfo on {topic} {words}'
             self.problem = f'{self._waiting or "matching goes on without the lens"}: CameraInfo on {topic} {words}'
-            self._warn(self.problem)
+            if self._is_due(self.problem, heard) | self._problems.due(self.problem):  # both: one remembers that it was given
+                self._node.get_logger().warning(self.problem)
         else:
             self.problem, self.description = '', f'CameraInfo on {topic}, {words}'
-            if self._is_due(camera):
+            if self._is_due(camera, heard):
                 self._node.get_logger().info(f'CameraInfo on {topic} is used from now on: {words}')
         return camera
 
@@ -180,38 +181,30 @@ class CameraListener:
                  if without_transport(self._image_topic) in own else f'{self._image_name}:=TOPIC, the topic of the images')
         self._elsewhere = found and f'; there is one on {found}: start this node with --ros-args -r {remap}'
 
-    def _warn(self, line: str) -> None:
-        self._take(line)
-        self._logged = line
-        self._problems.warn(self._node.get_logger(), line)
-
-    def _is_due(self, state: Intrinsics | str) -> bool:
-        """Whether to log a state: once, when it begins; of those that follow each other quickly fewer, and the last one."""
+    def _is_due(self, state: Intrinsics | str, heard: _Heard | None = None) -> bool:
+        """Whether to log a state, of `heard`: once, when it begins; of those that follow each other quickly fewer, and the last."""
         now, times = time.monotonic(), self._line_times
-        self._take(state)
+        if state != self._state:
+            self._state, self._changed = state, now
+            self._changes.append(b'' if heard is None else heard.values)
         if now - self._changed >= IN_S:
             times.clear()
             self._lines_in_s = IN_S
         is_full = len(times) == LINES
         if state == self._logged or (is_full and now - times[0] < self._lines_in_s):  # cameras are equal if they are the same
             return False
-        if is_full:
-            self._lines_in_s = min(6 * self._lines_in_s, LONGEST_S)
+        self._lines_in_s = min(6 * self._lines_in_s, LONGEST_S) if is_full else self._lines_in_s
         self._logged = state
         times.append(now)
         return True
 
-    def _take(self, state: Intrinsics | str) -> None:
-        if state != self._state:
-            self._state, self._changed = state, time.monotonic()
-
     @property
     def restless(self) -> str:
         """That the calibration changes again and again, for people; empty: it does not."""
-        if len(self._line_times) < LINES or time.monotonic() - self._changed >= IN_S:
+        if len({*self._changes}) < 2 or len(self._line_times) < LINES or time.monotonic() - self._changed >= IN_S:
             return ''
         count = sum(map(self._node.count_publishers, {each.topic_name for each in self._subscriptions}))
-        remedy = f'{count} publishers send it: stop all but that of this camera' if count > 1 else 'fix focus and zoom'
+        remedy = f'{count} publishers send it: stop all but that of this camera' if count > 1 else 'fix focus, zoom and image size'
         return f'CameraInfo on {self.topic} changes again and again: {remedy}'
 
 

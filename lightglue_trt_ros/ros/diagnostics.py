@@ -23,7 +23,7 @@ from ..core.types import UInt8
 from ..utils.errors import ConfigError
 from ..utils.processes import fastdds_variable
 from .frame_statistics import FrameStatistics
-from .parameters import TOPICS
+from .parameters import LAUNCH
 from .qos import unheard
 
 STRETCH = 0.05  # of the aspect ratio: a smaller change is not reported
@@ -39,8 +39,7 @@ PROVEN = 10  # messages that came without a loss: their size is no reason for a 
 WARN = DiagnosticStatus.WARN
 PACKETS = {'sensor_msgs/msg/CompressedImage', 'theora_image_transport/msg/Packet', 'ffmpeg_image_transport_msgs/msg/FFMPEGPacket',
            'foxglove_msgs/msg/CompressedVideo'}  # of image_transport's plugins
-LAUNCH = {topic: argument for argument, topic in TOPICS.items() if argument.endswith('_topic')}  # arguments of the launch files
-LOST = 'where they are published, large images need config/fastdds_large_images.xml, other networks a better link'
+LOST = 'start their driver with config/fastdds_large_images.xml if images are large, or improve the network between both'
 
 
 class Verdict(NamedTuple):

@@ -37,10 +37,6 @@ class FadingLog:
         self._warnings: dict[str, _Given] = {}  # by text without figures, the newest last
         self._last_line = -np.inf
 
-    def lasts(self, warning: str) -> bool:
-        """Whether it was given in the last CALM_S."""
-        return bool(abs(self._clock() - self._warnings.get(FIGURES.sub('', warning), NEVER).last) < CALM_S)
-
     def warn(self, log: Any, warning: str) -> bool:
         """Log a warning that is given now if it is due; returns whether it was."""
         if due := self.due(warning):

@@ -32,7 +32,7 @@ from .cloud_reader import matches_from_cloud
 from .clouds import stamp_seconds
 from .fading_log import FadingLog
 from .frames import FrameTree
-from .parameters import settings_given
+from .parameters import empty_lists_refused, settings_given
 from .qos import OVERRIDABLE, unheard, without_effect
 
 SILENCE_S, ALONE_S = 3.0, 10.0  # without a cloud, diagnostics say so; without a matcher, the log does: it may start more slowly
@@ -66,7 +66,8 @@ class OdometryNode(Node):  # type: ignore[misc]
 
     def __init__(self, **node_options: Any) -> None:
         """Raises ConfigError for a parameter of another name or type."""
-        super().__init__('odometry', automatically_declare_parameters_from_overrides=True, **node_options)
+        with empty_lists_refused():
+            super().__init__('odometry', automatically_declare_parameters_from_overrides=True, **node_options)
         self._frame, self._base, transforms = self._settings()
         self._odometry = self.create_publisher(OdometryMessage, '~/odometry', 10, qos_overriding_options=OVERRIDABLE)
         self._path = self.create_publisher(Path, '~/path', 1, qos_overriding_options=OVERRIDABLE)

@@ -8,6 +8,7 @@ import itertools
 import re
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from .qos import check_overrides
 SIMILAR = 0.8  # similarity from which an unknown name counts as a misspelt setting
 TOPICS = {'image': 'image', 'image_topic': 'image', 'camera_info': 'camera_info', 'mask': 'mask', 'mask_topic': 'mask',
           'right_image_topic': 'right/image', 'depth_topic': 'depth'}  # to remap, by that name or the argument of the launch file
+LAUNCH = {topic: argument for argument, topic in TOPICS.items() if argument.endswith('_topic')}  # arguments of the launch files
 _OF_RCLPY = ('use_sim_time', 'start_type_description_service', 'qos_overrides')  # prefixes of parameters that rclpy declares
 
 
@@ -133,6 +135,19 @@ def _check_names(given: Mapping[str, Any], known: Collection[str]) -> None:
     check_names(given, known)
 
 
+@contextmanager
+def empty_lists_refused() -> Iterator[None]:
+    """While a node declares parameters from overrides: raises ConfigError for an empty list, which rclpy does not name."""
+    try:
+        yield
+    except ValueError as error:
+        if 'NOT_SET' not in str(error):
+            raise
+        found = ', '.join(f'{name} in {path}' for path, sections in params_files(sys.argv) for parameters in sections.values()
+                          for name, value in _flat(parameters) if value == []) or 'a parameter'
+        raise ConfigError(f"{found}: an empty list, for which ROS has no type; write [''], or leave it out") from error
+
+
 def settings_given(node: Node, known: Collection[str]) -> dict[str, Any]:
     """The `known` settings that a params file or the command line gives; `node` declares parameters from overrides by itself.
 
@@ -148,10 +163,12 @@ def settings_given(node: Node, known: Collection[str]) -> dict[str, Any]:
             others = ', '.join(name for name, parameters in sections.items() if parameters) or 'nobody'
             node.get_logger().warning(f'the params file {path} has parameters of {others}, and none of {own}: what is not set '
                                       'elsewhere keeps its default')
-        everywhere.update(key for name, parameters in sections.items() if '*' in name for key in _flat(parameters))
+        everywhere.update(key for name, parameters in sections.items() if '*' in name for key, _ in _flat(parameters))
     foreign = {name for name in everywhere.intersection(given) - set(known) if not did_you_mean(name, known, SIMILAR)}
     if foreign:
-        node.get_logger().warning(f'a params file gives {", ".join(sorted(foreign))} to every node (/**): no settings of this one')
+        remaps = ' '.join(f'-r {TOPICS[name]}:={given[name]}' for name in sorted(foreign & TOPICS.keys()))
+        node.get_logger().warning(f'a params file gives {", ".join(sorted(foreign))} to every node (/**): this node has no such '
+                                  'parameter' + f'; if its topics are meant, start it with --ros-args {remaps}' * bool(remaps))
     given = {name: value for name, value in given.items() if name not in foreign}
     _check_names(given, known)
     for name in given:
@@ -180,12 +197,12 @@ def is_named(node: str, pattern: str) -> bool:
     return re.fullmatch(re.escape(pattern).replace(r'/\*\*', r'(/\w+)*').replace(r'/\*', r'/\w+'), node) is not None
 
 
-def _flat(section: dict[str, Any], prefix: str = '') -> Iterator[str]:
+def _flat(section: dict[str, Any], prefix: str = '') -> Iterator[tuple[str, Any]]:
     for name, value in section.items():
         if isinstance(value, dict):
             yield from _flat(value, f'{prefix}{name}.')
         else:
-            yield f'{prefix}{name}'
+            yield f'{prefix}{name}', value
 
 
 def _of(kind: type, given: dict[str, Any]) -> dict[str, Any]:

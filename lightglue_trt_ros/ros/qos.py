@@ -60,8 +60,8 @@ def without_effect(node: Node) -> str:
     unknown = sorted({name for name, _ in _given(node)} - known)
     if not unknown:
         return ''
-    return (f'{", ".join(unknown)}: without effect. A name is {PREFIX}TOPIC.subscription or .publisher, with one of '
-            f'{", ".join(POLICIES)}; topics are those of ros2 node info {node.get_fully_qualified_name()}')
+    return (f'{", ".join(unknown[:3])}{" and more" * (len(unknown) > 3)}: without effect. A name is {PREFIX}TOPIC.subscription or '
+            f'.publisher, with one of {", ".join(POLICIES)}; topics are those of ros2 node info {node.get_fully_qualified_name()}')
 
 
 def _given(node: Node) -> Iterator[tuple[str, object]]:

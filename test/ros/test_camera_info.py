@@ -184,6 +184,24 @@ def test_calibrations_that_alternate_are_logged_less_and_less(stack, capfd, monk
     assert not run.listener.restless
 
 
+def test_calibration_refused_for_another_size_is_logged_at_once(stack, capfd):
+    run = Listening(stack)
+    for size in ((96, 128), (60, 80), (96, 128)):
+        run.hear(message(size=size))
+        assert run.focal() is None
+        assert run.focal() is None
+        assert capfd.readouterr().err.count(f'{WITHOUT} is for {size[1]}x{size[0]} pixels, the images have 64x48') == 1
+
+
+def test_images_that_alternate_in_size_are_no_change_of_the_calibration(stack, capfd):
+    run = Listening(stack)
+    run.hear(message())
+    for _ in range(20):
+        assert (run.focal(), run.focal(size=(96, 128))) == (60.0, None)
+    assert capfd.readouterr().err.count('CameraInfo') <= LINES + 1
+    assert not run.listener.restless
+
+
 def test_two_publishers_of_a_camera_info_are_counted_in_the_diagnostics(camera):
     run = camera()
     other = run.peer.node.create_publisher(CameraInfo, '/camera_info', 10)

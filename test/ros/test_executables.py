@@ -20,8 +20,10 @@ from support.waiting import wait_for
 
 from lightglue_trt_eval.demo.flight import EPOCH_NS, Flight
 from lightglue_trt_ros.cli.matcher import main as matcher
+from lightglue_trt_ros.cli.odometry import main as odometry
 from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud
-from lightglue_trt_ros.ros.launch_arguments import bare_parameters
+from lightglue_trt_ros.ros.launch_arguments import misplaced
+from lightglue_trt_ros.ros.parameters import FIELDS
 
 
 @pytest.mark.parametrize(('number', 'weights'), [(signal.SIGINT, 'ours'), (signal.SIGTERM, 'ours_light')])
@@ -70,9 +72,20 @@ def test_a_params_file_with_an_unknown_key_is_refused(tmp_path):
     assert process.returncode == 1
 
 
+@pytest.mark.parametrize('main', [matcher, odometry])
+def test_an_empty_list_is_refused_with_its_name_and_file(tmp_path, monkeypatch, capfd, main):
+    params = tmp_path / 'params.yaml'
+    params.write_text('/**: {ros__parameters: {cameras: [], arm: {joints: []}}}')
+    monkeypatch.setattr(sys, 'argv', ['node', '--ros-args', '--params-file', str(params)])
+    assert main() == 1
+    assert (f': cameras in {params}, arm.joints in {params}: an empty list, for which ROS has no type; '
+            "write [''], or leave it out\n") in capfd.readouterr().err
+
+
 def test_foreign_parameters_are_ignored_and_launch_lists_are_read(peer, tmp_path):
     params = tmp_path / 'params.yaml'
-    params.write_text((ROOT / 'config' / 'matcher.yaml').read_text() + '    camera: {exposure_us: 500}\n')
+    params.write_text((ROOT / 'config' / 'matcher.yaml').read_text().replace('matcher:', '/**:')
+                      + '    camera: {exposure_us: 500}\n    image_topic: /left\n')
     launched = tmp_path / 'launch_params.yaml'  # as launch writes the overrides of a launch file
     launched.write_text('/**:\n  ros__parameters:\n    cameras: !!python/tuple\n    - front\n    - rear\n')
     process = launch('cli.matcher', '--ros-args', '--params-file', str(params), '--params-file', str(launched), *SMALL,
@@ -83,7 +96,8 @@ def test_foreign_parameters_are_ignored_and_launch_lists_are_read(peer, tmp_path
         process.send_signal(signal.SIGINT)
         log = finish(process)
     assert process.returncode == 0, log
-    assert 'camera.exposure_us' in log
+    assert ('a params file gives camera.exposure_us, image_topic to every node (/**): this node has no such parameter; if its '
+            'topics are meant, start it with --ros-args -r image:=/left\n') in log
     assert '/matcher/rear/matches' in log
 
 
@@ -136,7 +150,7 @@ def test_a_parameter_without_its_option_is_refused(capfd):
     log = capfd.readouterr().err
     assert 'weights:=ours_light remaps a name, and weights is a parameter: write --ros-args -p weights:=ours_light' in log
     words = ['image:=/left', '--ros-args', '-p', 'depth:=true', '-r', 'depth:=/aligned', 'depth:=false']
-    assert bare_parameters(words) == ['depth:=false']
+    assert [*misplaced(words, FIELDS)] == ['depth:=false remaps a name, and depth is a parameter: write --ros-args -p depth:=false']
 
 
 def test_a_topic_given_as_a_parameter_is_refused_with_its_remapping(capfd):
@@ -145,6 +159,17 @@ def test_a_topic_given_as_a_parameter_is_refused_with_its_remapping(capfd):
             matcher(['--ros-args', '-p', 'match_threshold:=0.3', '-p', word])
         assert ended.value.code == 2
         assert capfd.readouterr().err.endswith(f' is a topic: write --ros-args -r {remapping}\n')
+
+
+def test_a_remapped_argument_of_the_launch_file_is_refused(capfd):
+    for words in (['--ros-args', '-r', 'image_topic:=/left'], ['image_topic:=/left']):
+        with pytest.raises(SystemExit):
+            odometry(words)
+        assert capfd.readouterr().err.endswith('remaps a name that this node does not have: write --ros-args -r image:=/left\n')
+    with pytest.raises(SystemExit):
+        odometry(['base_frame:=base_link'])
+    assert capfd.readouterr().err.endswith('base_frame is a parameter: write --ros-args -p base_frame:=base_link\n')
+    assert not [*misplaced(['--ros-args', '-r', 'image:=/image_topic', '-r', 'mask:=/a', '-p', 'depth:=true'], FIELDS)]
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from lightglue_trt_ros.core.config import MatcherConfig
+from lightglue_trt_ros.utils.errors import ConfigError
 from lightglue_trt_ros.utils.processes import FASTDDS_CHOICES
 
 pytestmark = pytest.mark.ros
@@ -37,6 +38,14 @@ class Recorded(SimpleNamespace):
 
     def perform(self, context: dict[str, str]) -> str:
         return context[self.arguments[0]]
+
+
+class Context(dict[str, str]):
+    """Stands in for a launch context."""
+
+    @property
+    def launch_configurations(self) -> dict[str, str]:
+        return self
 
 
 @pytest.fixture
@@ -75,7 +84,7 @@ def load(file: Path = LAUNCH_FILE) -> Any:
 
 def actions(launch_file: Any, **arguments: str) -> tuple[dict[str, str], Any]:
     """Environment variables set, and the node started, for the given launch arguments."""
-    *settings, node = launch_file.start_matcher({**DEFAULTS, **arguments})
+    *settings, node = launch_file.start_matcher(Context(DEFAULTS, **arguments))
     assert {type(action).__name__ for action in settings} <= {'SetEnvironmentVariable'}
     return dict(action.arguments for action in settings), node
 
@@ -120,13 +129,15 @@ def test_the_node(launch_file: Any) -> None:
 
 
 def test_each_camera_has_its_topic(launch_file: Any) -> None:
-    _, node = actions(launch_file, cameras='front, rear', image_topic='/{camera}/image_raw')
+    with pytest.raises(ConfigError, match="cameras has 'rear-left': a name is part of topics"):
+        actions(launch_file, cameras='front,rear-left', image_topic='/{camera}/image_raw')
+    _, node = actions(launch_file, cameras='[front, rear]', image_topic='/{camera}/image_raw')
     assert node.parameters[1] == {'cameras': ['front', 'rear']}
     assert dict(node.remappings) == {
         'front/image': '/front/image_raw', 'front/image/compressed': '/front/image_raw/compressed',
         'rear/image': '/rear/image_raw', 'rear/image/compressed': '/rear/image_raw/compressed'}
     wanted = {**DEFAULTS, 'rviz': 'true', 'cameras': 'front,rear', 'image_topic': '/{camera}/image_raw'}
-    rviz = launch_file.start_matcher(wanted)[-1]
+    rviz = launch_file.start_matcher(Context(wanted))[-1]
     assert dict(rviz.remappings) == {'/matcher/debug_image': 'matcher/front/debug_image', '/camera/image_raw': '/front/image_raw',
                                      '/matcher/matches': 'matcher/front/matches'}
     with pytest.raises(ValueError, match=r'is one topic for 2 cameras: write \{camera\}'):
@@ -168,6 +179,7 @@ def test_each_parameter_may_be_an_argument_of_the_command_line(launch_file: Any,
         'keyframes': 5, 'weights': 'ours_light', 'max_keypoints': 512, 'match_threshold': 1.0, 'draw_covariances': True,
         'mask_file': 'a:=b.png'}
     for word, line in (('imagetopic:=/left', 'there is no argument imagetopic: did you mean image_topic'),
+                       ('image:=/left', 'no argument image: did you mean image_topic'),
                        ('max_keypoint:=9', 'did you mean max_keypoints'), ('yolo:=1', 'no argument yolo: add -s for a list'),
                        ('max_keypoints:=1e3', 'max_keypoints:=1e3 is no whole number'),
                        ('draw_covariances:=yes', 'is neither true nor false'), ('max_gap_s:=long', 'is no number')):
@@ -178,7 +190,9 @@ def test_each_parameter_may_be_an_argument_of_the_command_line(launch_file: Any,
 
 def test_arguments_of_another_launch_file_have_their_own_meaning(launch_file: Any, command: Callable[..., None]) -> None:
     command('robot.launch.py', 'weights:=yolo', 'imagetopic:=/left', 'image_width:=1280')
-    assert actions(launch_file)[1].parameters == [DEFAULTS['params_file']]
+    line, *_, node = launch_file.start_matcher(Context(DEFAULTS, weights='yolo', image_width='1280', imagetopic='/left'))
+    assert node.parameters == [DEFAULTS['params_file']]
+    assert 'are not given to it: weights, image_width. If they are meant for it, write them into its params_file' in line.msg
 
 
 def test_all_arguments_of_the_odometry_are_known_to_the_matcher(launch_file: Any) -> None:
@@ -202,10 +216,10 @@ def test_a_params_file_that_is_not_there_is_refused(launch_file: Any) -> None:
 
 def test_rviz_is_opened_on_the_topics_of_this_launch(launch_file: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = {**DEFAULTS, 'rviz': 'true', 'namespace': '/robot', 'image_topic': '/left/image_raw'}
-    node, rviz = launch_file.start_matcher(wanted)[-2:]
+    node, rviz = launch_file.start_matcher(Context(wanted))[-2:]
     assert (node.package, rviz.package, rviz.executable) == ('lightglue_trt_ros', 'rviz2', 'rviz2')
     assert rviz.arguments == ['-d', str(REPOSITORY / 'config' / 'matcher.rviz'), '-f', 'camera']
-    deep = launch_file.start_matcher({**DEFAULTS, 'rviz': 'true', 'depth': 'true', 'rviz_frame': 'optical'})[-1]
+    deep = launch_file.start_matcher(Context(DEFAULTS, rviz='true', depth='true', rviz_frame='optical'))[-1]
     assert deep.arguments == ['-d', str(REPOSITORY / 'config' / 'matcher_points.rviz'), '-f', 'optical']
     assert rviz.namespace == node.namespace
     assert dict(rviz.remappings) == {'/matcher/debug_image': 'matcher/debug_image', '/camera/image_raw': '/left/image_raw',
@@ -215,7 +229,7 @@ def test_rviz_is_opened_on_the_topics_of_this_launch(launch_file: Any, monkeypat
         raise launch_file.PackageNotFoundError(name)
     monkeypatch.setattr(launch_file, 'get_package_share_directory', missing)
     with pytest.raises(RuntimeError, match=r'rviz2 is not installed: apt install ros-\w+-rviz2'):
-        launch_file.start_matcher(wanted)
+        launch_file.start_matcher(Context(wanted))
 
 
 @pytest.mark.parametrize(('distro', 'variable'), [
@@ -243,7 +257,7 @@ def odometry(**arguments: str) -> list[Any]:
     declared = {entity.arguments[0] for entity in file.generate_launch_description().arguments[0]
                 if type(entity).__name__ == 'DeclareLaunchArgument'}
     assert declared == set(defaults)
-    return list(file.start_odometry({**defaults, **arguments}))
+    return list(file.start_odometry(Context(defaults, **arguments)))
 
 
 def test_the_odometry_is_launched_with_a_matcher_of_the_same_camera(launch_file: Any) -> None:
@@ -259,6 +273,8 @@ def test_the_odometry_is_launched_with_a_matcher_of_the_same_camera(launch_file:
     assert node.parameters == [{'odom_frame': 'odom', 'base_frame': '', 'publish_tf': False}]
     assert node.remappings == [('image', '/left/image_raw'), ('right/image', '/right/image_raw')]
     assert [action.executable for action in odometry(matcher='false')] == ['odometry']
+    with pytest.raises(ValueError, match='cameras:=a,b: the odometry is of one camera'):
+        odometry(cameras='a,b')
 
 
 def test_the_odometry_ends_with_its_matcher(launch_file: Any) -> None:

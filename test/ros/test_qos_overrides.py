@@ -69,9 +69,11 @@ def test_an_override_of_no_topic_of_the_node_is_named(stack, capfd):
     stack.callback(running.close)
     assert ('qos_overrides./camera/image_raw.subscription.reliability, qos_overrides./image.subscription.deadline: without effect. '
             'A name is qos_overrides.TOPIC.subscription or .publisher') in capfd.readouterr().err
-    node = OdometryNode(parameter_overrides=overrides(**{'qos_overrides./matches.subscription.depth': 3}))
+    dumped = {f'qos_overrides./matches.subscription.{policy}': value for policy, value in (
+        ('depth', 3), ('durability', 'volatile'), ('history', 'keep_last'), ('reliability', 'reliable'))}
+    node = OdometryNode(parameter_overrides=overrides(**dumped))
     node.destroy_node()
-    assert 'qos_overrides./matches.subscription.depth: without effect' in capfd.readouterr().err
+    assert 'qos_overrides./matches.subscription.history and more: without effect' in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(('name', 'value', 'words'), [

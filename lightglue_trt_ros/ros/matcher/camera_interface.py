@@ -161,7 +161,7 @@ class CameraInterface:
         new = [line for line in lines if self._warnings.warn(self.log, line)]
         if verdict.silent_s:
             self._silence = verdict if new or self._silence is not None else None
-        elif self._silence is not None and not self._warnings.lasts(self._silence.message):
+        elif self._silence is not None:
             self.log.info(f'images come again on {self.images.topic_name}: none had come for {in_time(self._silence.silent_s)}')
             self._silence = None
 

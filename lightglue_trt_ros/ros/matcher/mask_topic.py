@@ -42,7 +42,7 @@ class CameraMasks:
         self._newest: bytes | None = None
         self._decoded: tuple[bytes, float, Mask | FrameError] | None = None  # message, its stamp, its mask
         self._combined: tuple[Mask, Size, Mask] | None = None  # topic mask, image size, topic and file mask
-        self._problem = self._before = ''  # why the topic's mask is not used; the last line about that, until its end is logged
+        self._problem, self._is_missed = '', False  # why the topic's mask is not used; from a line about that to that of its end
         self._problems = FadingLog(pause_s=0.0)
         self.description = ''  # which masks hide how much, for diagnostics; empty: no mask so far
         self._hidden: Mask | None = None  # by which the newest image is hidden
@@ -82,13 +82,12 @@ class CameraMasks:
         try:
             mask = self._current(image, stamp)
         except FrameError as error:
-            self._problem, line = str(error), f'{error}: matching goes on without it'
-            if self._problems.warn(self._log, line):
-                self._before = line
+            self._problem = str(error)
+            self._is_missed |= self._problems.warn(self._log, f'{error}: matching goes on without it')
             return None
         self._problem = ''
-        if mask is not None and self._before and not self._problems.lasts(self._before):
-            self._before = ''
+        if mask is not None and self._is_missed:
+            self._is_missed = False
             self._log.info(f'{mask.name} is used')
         return mask
 

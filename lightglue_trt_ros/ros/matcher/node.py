@@ -30,7 +30,7 @@ from ...utils.errors import ConfigError, LightglueTrtError
 from ...utils.processes import keep_memory
 from .. import diagnostics
 from ..executor import spin
-from ..parameters import as_declared, check_declared, declare_settings
+from ..parameters import as_declared, check_declared, declare_settings, empty_lists_refused
 from ..qos import without_effect
 from .camera_interface import CameraInterface
 from .pipeline import Pipeline, State
@@ -62,12 +62,8 @@ class MatcherNode(LifecycleNode):  # type: ignore[misc]
     """
 
     def __init__(self, open_backend: Callable[..., Opened] = open_backend, **node_options: Any) -> None:
-        try:
+        with empty_lists_refused():
             super().__init__('matcher', automatically_declare_parameters_from_overrides=True, **node_options)
-        except ValueError as error:
-            if 'NOT_SET' not in str(error):
-                raise
-            raise ConfigError("a parameter has no value: write [''] for an empty list, and leave out what is not set") from error
         self._open_backend, self._counter = open_backend, TrackCounter()
         self.left_behind = False  # a thread, which may run on after the node
         self.failure = ''  # of the last transition that failed, until the node is configured again
