@@ -178,9 +178,9 @@ def why_silent(node: Node, wanted: Wanted, *others: Wanted) -> str:
     remedy = f'set {wanted.setting} to {instead[0]}'
     if instead[1] in kinds:
         return f'{instead[1]} comes there: {remedy}, and {as_given or (f"remap {twin} to it" if is_raw else f"give {topic}")}'
-    own, taken = node.get_fully_qualified_name() + '/', {each.topic_name for each in node.subscriptions}
+    taken = {each.topic_name for each in node.subscriptions}
     published = {name: types for name, types in node.get_topic_names_and_types()
-                 if node.count_publishers(name) and not name.startswith(own) and name not in taken}
+                 if node.count_publishers(name) and not name.endswith('/debug_image') and name not in taken}  # of any matcher
 
     def named(transport: str, kind: str) -> list[str]:
         end = '' if transport == 'raw' else f'/{transport}'

@@ -62,6 +62,7 @@ def test_a_topic_of_another_type_is_told_with_the_topic_to_give(stack: ExitStack
     stack.callback(node.destroy_node)
     of = (Image, given) if transport == 'raw' else (CompressedImage, f'{given}/compressed')
     images = node.create_subscription(*of, print, 1)
+    driver.create_publisher(Image, '/left/matcher/debug_image', 1)  # of another matcher: no camera
     driver.create_publisher(kind, topic, 1)
     wanted = diagnostics.Wanted(images, 'image_transport', 'compressed', 1)
     wait_for(lambda: diagnostics.why_silent(node, wanted) == reason)
