@@ -295,6 +295,6 @@ def test_without_names_there_is_one_camera_as_ever(names):
         node.destroy_node()
 
 
-def test_an_empty_list_in_a_params_file_is_one_line():
-    with pytest.raises(ConfigError, match=r"write \[''\] for an empty list"):
+def test_an_empty_list_on_the_command_line_is_one_line():
+    with pytest.raises(ConfigError, match="a parameter: an empty list, for which ROS has no type"):
         MatcherNode(cli_args=['--ros-args', '-p', 'cameras:=[]'])
