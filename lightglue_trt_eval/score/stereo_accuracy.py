@@ -43,6 +43,7 @@ class StereoScore(MetricOdometryScore):
         self._disparities: list[Float64] = []
         self._expected: list[Float64] = []  # disparities by the true motion
         self._consistent: list[Float64] = []
+        self._has_right = False  # of any frame
 
     def add(self, matches: FrameMatches | None, true_before: Float64 | None, true: Float64 | None) -> None:
         """A frame, None without a reference; true poses (4, 4), world from camera, of its reference and of it."""
@@ -53,6 +54,7 @@ class StereoScore(MetricOdometryScore):
         left, before = self.rig.left_points(matches.keypoints), self.rig.left_points(matches.reference_keypoints)
         right = np.full_like(left, np.nan)
         if matches.right_keypoints is not None:
+            self._has_right = True
             right = self.rig.right_points(matches.right_keypoints)
         known = np.asarray(np.isfinite(right).all(axis=1) & np.isfinite(left).all(axis=1), np.bool_)
         self._share(known)
@@ -91,7 +93,7 @@ class StereoScore(MetricOdometryScore):
     @property
     def advice(self) -> str:
         """Advice about the calibration from the figures; empty: nothing."""
-        if self._shares and (share := 100 * float(np.mean(self._shares))) < FEW_PERCENT:
+        if self._has_right and self._shares and (share := 100 * float(np.mean(self._shares))) < FEW_PERCENT:
             return (f'{share:.1f} % of the points have a right pixel: check that left and right are not swapped, that both see the '
                     'same, and the calibration of the pair')
         if not any(map(len, self._disparities)):  # a long baseline asks for a better resolution than the truth has

@@ -18,7 +18,7 @@ from .types import Float64
 POLYNOMIAL = {'plumb_bob': 'plumb_bob', 'radial_tangential': 'plumb_bob', 'radtan': 'plumb_bob',  # - and spaces are _ here
               'rational_polynomial': 'rational_polynomial', 'brown_conrady': 'plumb_bob'}
 FISHEYE = ('equidistant', 'fisheye', 'kannala_brandt', 'kannala_brandt4')
-_NONE = ('', 'none', 'pinhole', 'inverse_brown_conrady')  # the last is RealSense's, mostly of zeros
+_NONE = ('', 'none', 'pinhole', 'perspective', 'inverse_brown_conrady')  # the last is RealSense's, mostly of zeros
 LARGEST_COEFFICIENT = 1e6  # of a lens; rational models of real ones come to some thousands
 _COUNTS = (4, 5, 8, 12, 14)  # under either name: those that are left out are zero
 _TRANSPORT = re.compile(r'(?<=[^/])/(compressed|compressedDepth|theora|zstd|ffmpeg|foxglove|h264)$')  # image_transport's plugins

@@ -51,6 +51,7 @@ _UNDISTORTED = re.compile(r'(^|[/_])undist(ort(ed)?)?([/_]|$)', re.IGNORECASE)  
 LISTED = 12  # topics in a message: a robot has hundreds
 OF_VIDEO = 10  # images beside a video, which may be its frames: fewer are no recording
 FOLDERS = 500  # of a level below a folder that is no recording, in which one is looked for
+FIRST_IMAGES = 50  # in which one that has a stamp is looked for
 STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
 SKEW_NS = 5_000_000  # between the stamps of a stereo pair
 DEPTH_SKEW_NS = 20_000_000  # between those of an image and its depth image
@@ -139,6 +140,8 @@ class BagRecording(Recording):
             try:
                 raw = unpacked(raw, where)
                 stamp = stamp_of(raw, where)
+                if not (stamp or self._lacks_stamps) and (number or self._unstamped > 1):
+                    raise BagError(f'{where} has header.stamp 0, and others have a time: see why the driver did not stamp it')
             except BagError as error:
                 if on_bad is None:
                     raise
@@ -158,13 +161,21 @@ class BagRecording(Recording):
                      'Let the driver stamp each image with the time of its exposure',)
         return (*self.storage.notes, *self._notes, *(unstamped if self._lacks_stamps else ()))
 
-    @cached_property
+    @property
     def _lacks_stamps(self) -> bool:
-        """Whether the driver left the stamps of the first two images at 0."""
+        """Whether the driver left the stamps of all the first images at 0; a simulation may begin there."""
+        return self._unstamped > 1 and self._unstamped == min(len(self), FIRST_IMAGES)
+
+    @cached_property
+    def _unstamped(self) -> int:
+        """How many images have the stamp 0 before the first of another one."""
+        count = 0
         with suppress(BagError):
-            first = [unpacked(raw, self.image_topic) for _, raw in itertools.islice(self.storage.messages(self._topic), 2)]
-            return len(first) > 1 and not any(stamp_of(raw, self.image_topic) for raw in first)
-        return False
+            for _, raw in itertools.islice(self.storage.messages(self._topic), FIRST_IMAGES):
+                if stamp_of(unpacked(raw, self.image_topic), self.image_topic):
+                    break
+                count += 1
+        return count
 
     @property
     def compressed(self) -> bool:

@@ -277,6 +277,9 @@ def _size_and_k(fields: Fields, parameters: int) -> tuple[tuple[int, int], list[
     size, k = _size(fields, SIZES[1]), _k_of(fields, matrix)  # four numbers are DSEC's
     if not any(k[2:6:3]) and all(k[6:8]):  # column by column, as Open3D, Record3D and MATLAB have it
         k = [k[row + 3 * column] for row in range(3) for column in range(3)]
+    if any(k[6:8]):
+        raise ValueError(f'{fields.whole(matrix)} is {k}, and the last row of K is 0, 0, 1: give a matrix, or the numbers by name, '
+                         'fx, fy, cx, cy, k1, k2, p1, p2, k3')
     if 'fx' in fields and fields.number('fx') != k[0]:
         raise ValueError(f'{fields.whole(matrix)} has the focal length {k[0]:g}, and fx is {fields.number("fx"):g}: remove one')
     return size, k, ''

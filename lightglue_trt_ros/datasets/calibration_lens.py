@@ -101,7 +101,7 @@ def lens_of(fields: Fields, model: str = '', wide: float = 0.0) -> tuple[str, li
         inner.check_all_read(is_lens=True)
     else:
         d = _by_name(fields, model)
-    if not d and (model == 'equidistant' or (name is None and key is not None and model not in ('none', 'pinhole'))):
+    if not d and (model == 'equidistant' or (name is None and key is not None and model not in ('none', 'pinhole', 'perspective'))):
         raise KeyError(f'{fields.prefix}{fields.first(*COEFFICIENTS) or COEFFICIENTS[0]}')
     if model == 'equidistant' and len(d) == 6 and not any(d[2:4]):  # RTAB-Map leaves two zeros for tangential ones
         d = d[:2] + d[4:]

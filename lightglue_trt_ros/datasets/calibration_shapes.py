@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from .calibration_lens import MOST_TANGENTIAL
 from .export_tables import Values
 
 _NERFSTUDIO = ('camera_model', 'w', 'h', 'fl_x', 'fl_y', 'cx', 'cy', 'k1', 'k2', 'k3', 'k4', 'p1', 'p2', 'is_fisheye')
@@ -73,14 +74,29 @@ def flat(values: Values, depth: int = 2) -> Values:
 
 
 def with_focals(values: Values, depth: int = 3) -> dict[str, Any]:
-    """With fx, fy, cx, cy for focal_length and principal_point: two numbers, or one focal length for both; also inside."""
-    values = {_OF_PHONES.get(name, name): value for name, value in values.items()}
+    """With fx, fy, cx, cy for focal_length and principal_point: two numbers, or one focal length for both; also inside.
+
+    A list of nine with these four and OpenCV's five coefficients is parted too.
+    """
+    values = _parted({_OF_PHONES.get(name, name): value for name, value in values.items()})
     pairs = [_two_of(values.get(name)) for name in ('focal_length', 'principal_point')]
     found = {name: with_focals(value, depth - 1) if depth and isinstance(value, dict) else value for name, value in values.items()}
     if not all(pairs):
         return found
     del found['focal_length'], found['principal_point']
     return found | dict(zip(('fx', 'fy', 'cx', 'cy'), pairs[0] + pairs[1], strict=True))
+
+
+def _parted(values: dict[str, Any]) -> dict[str, Any]:
+    """With nine numbers under `intrinsic`, as Waymo has fx, fy, cx, cy, k1, k2, p1, p2, k3, as K's four and the coefficients."""
+    for name in ('intrinsic', 'intrinsics') if values.keys().isdisjoint(('distortion_model', 'distortion_coefficients')) else ():
+        numbers = values.get(name)
+        if isinstance(numbers, list) and len(numbers) == 9 and all(isinstance(number, (int, float)) for number in numbers):
+            fx, fy, cx, cy, *d = numbers
+            is_square = min(fx, fy) > 10 and abs(math.log(fx / fy)) < SQUARE
+            if is_square and min(cx, cy) > 1 and max(map(abs, d[2:4])) < MOST_TANGENTIAL:  # k3 is larger, as in another order
+                return {**values, name: numbers[:4], 'distortion_model': 'plumb_bob', 'distortion_coefficients': d}
+    return values
 
 
 def _two_of(value: Any) -> list[float]:

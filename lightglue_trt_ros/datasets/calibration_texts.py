@@ -79,7 +79,7 @@ def of_text(text: str) -> dict[str, Any]:
 
 def _values_in(text: str) -> list[str]:
     """Its lines without blanks and comments."""
-    return [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith('#')]
+    return [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith(('#', ';'))]
 
 
 def _of_assignments(text: str) -> dict[str, Any]:
@@ -273,8 +273,8 @@ def _of_numbers(text: str) -> dict[str, Any]:
     """K of a text of numbers, with or without the name of a lens before them; empty for another text.
 
     That is a 3x3, 3x4 or 4x4 matrix, as ScanNet and many scripts have it, also with a baseline after it (FoundationStereo), a line
-    of focal lengths, principal point and coefficients, or the line of DSO and 4Seasons, lens fx fy cx cy and coefficients, with a
-    line width height after it. Several lines are KITTI's projections without their names. A line fx fy cx cy and
+    or column of focal lengths, middle and coefficients, or the line of DSO and 4Seasons, lens fx fy cx cy and coefficients, with
+    a line width height after it. Several lines are KITTI's projections without their names. A line fx fy cx cy and
     the 4x4 matrix of its axes are of Oxford RobotCar's models/*.txt, for images that its SDK has undistorted.
     """
     lines = [line.replace(',', ' ').split() for line in _values_in(text)]
@@ -292,7 +292,7 @@ def _of_numbers(text: str) -> dict[str, Any]:
         if list(map(len, lines)) == [4] * 5 and list(map(float, lines[4])) == [0, 0, 0, 1]:
             return {**_of_line(list(map(float, lines[0]))), 'remark': 'of undistorted images, by the SDK of RobotCar'}
         values = np.array([float(word) for line in lines for word in line])
-        if len(lines) == 1 and len(values) in (4, 6, 8, 9, 12) and (found := _of_line(values.tolist())):
+        if len(lines) in (1, len(values)) and len(values) in (4, 6, 8, 9, 12) and (found := _of_line(values.tolist())):
             return found
         baseline = {'baseline_m': float(values[9])} if len(values) == 10 and len(lines[-1]) == 1 else {}
         values = values[:9] if baseline else values

@@ -27,6 +27,7 @@ READ = ("the forms that are read: this package's calib.yaml, into which you can 
 _OPENCV = re.compile(r'\A%YAML.*|!!opencv-(nd-)?matrix')  # not YAML, but in OpenCV's files
 _NO_SPACE = re.compile(r'^([ \t]*[\w.]+):(?=[^\s:])', re.MULTILINE)  # after a key: OpenCV reads that, and ORB-SLAM's files have it
 _REMARKS = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)  # of JSON, as JsonCpp reads it, outside of words
+_NUMPY = 'has no arrays that are read, as where Python objects were saved: np.savez("calib.npz", camera_matrix=K, dist=D)'
 _MATLAB = 'writelines(jsonencode(toStruct(cameraParams)), "calib.json")'
 
 
@@ -41,7 +42,8 @@ def values_of(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError:
         values = _of_numpy(path) or colmap.cameras_of(colmap.cameras_text(path.read_bytes()))
         if not values:
-            raise BagError(f'{path} is no text: export it as text, that of MATLAB by {_MATLAB}; {READ}') from None
+            advice = _NUMPY if path.suffix in ('.npy', '.npz') else f'is no text: export it as text, that of MATLAB by {_MATLAB}'
+            raise BagError(f'{path} {advice}; {READ}') from None
     with naming(path):
         check_finite(values)
     if isinstance(values, list) and len(values) == 1 and isinstance(values[0], dict) and 'cameras' in values[0]:

@@ -223,6 +223,9 @@ def _from_topics(bag: BagRecording, name: str | None, child_frame: str | None, c
         if name is not None and chosen[0].type == TF and child_frame is None:
             tracks = _measured(own_odometry, chosen[0], tracks, on_note)
         poses = _moving(tracks if child_frame is not None else _that_carry(bag, tracks, on_note), chosen[0], child_frame)
+        if carrier := next((track for track in tracks if track.child == poses.parent and track.moves), None):
+            on_note(f'{carrier} moves itself: {poses} are not poses in {carrier.parent}. That is right where a map is '
+                    f'corrected so; else write the poses of {poses.child} in {carrier.parent} into a file (--truth)')
         is_seen = bool(poses.parent and bag.frame_id) and not poses.child and same_frame(poses.parent, bag.frame_id)
         doubt = f'all rotations of {poses} are equal, as where only positions are measured, by GPS or a prism' \
             if are_positions(poses.rows) else \

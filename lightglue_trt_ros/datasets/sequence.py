@@ -184,7 +184,7 @@ def readable_frames(recording: Recording, on_loss: Callable[[str], None]) -> Ite
         total = max(len(recording), count)
         if unreadable:
             number, reason = unreadable[0]
-            on_loss(f'{len(unreadable)} of {total} frames are no images; the first is frame {number}: {reason}')
+            on_loss(f'{len(unreadable)} of {total} frames cannot be used; the first is frame {number}: {reason}')
         if end:
             lost = f'{total - count} of {total} frames are lost' if total > count else \
                 f'the recording breaks off after {count} frames, how many followed is not known'

@@ -19,6 +19,7 @@ from lightglue_trt_ros.core.images import gray_of, stamp_of
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.datasets.bag import depth_of, open_recording
 from lightglue_trt_ros.datasets.bag_topics import is_drawing
+from lightglue_trt_ros.datasets.sequence import readable_frames
 from lightglue_trt_ros.utils.errors import BagError
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
@@ -203,6 +204,18 @@ def test_images_without_stamps_have_those_of_the_recorder(tmp_path: Path, packin
         assert [stamp_of(frame.raw, '') for frame in frames if frame.raw is not None] == received
         assert np.array_equal(gray_of(frames[0].load()), GRAYS[0])
         assert recording.notes[-1].startswith(f'header.stamp of the images on {topic} is 0: the times at which they were recorded')
+
+
+@pytest.mark.parametrize('missing', [{0, 1}, {2}, {3, 4}])
+def test_images_without_stamps_beside_others_are_left_out(tmp_path: Path, missing: set[int]) -> None:
+    stamps = [0 if number in missing else (number + 100) * 10**9 for number in range(5)]
+    bag = write_messages(tmp_path / 'bag', {'/cam': (IMAGE, [(10**18 + number, image(stamp, 'cam', GRAYS[0]))
+                                                             for number, stamp in enumerate(stamps)])})
+    recording, lines = open_recording(bag), list[str]()
+    assert [frame.stamp_ns for frame in readable_frames(recording, lines.append)] == list(filter(None, stamps))
+    assert (len(lines), recording.notes) == (1, ())
+    assert f'{len(missing)} of 5 frames cannot be used; the first is frame {min(missing)}: ' in lines[0]
+    assert 'has header.stamp 0, and others have a time' in lines[0]
 
 
 def test_a_simulation_may_begin_at_0(tmp_path: Path) -> None:

@@ -159,6 +159,8 @@ FORMS = {
     'own, model_type': f'model_type: PINHOLE\n{OWN}dist: {RADTAN}\n',
     'own with a word': f'{OWN}distortion: radtan (of the first flight)\ndist: {RADTAN}\n',
     'own, flat': OWN + FLAT_LENS,
+    'INI, a section for each': '; a section for each\n[image_size]\nwidth=640\nheight=480\n[intrinsics]\n'
+           + f'{FLAT_K}[distortion]\n{FLAT_LENS}'.replace(':', '='),
     'own, named inside': OWN + inside('distortion', FLAT_LENS),
     'own, a list named distortion': f'{OWN}distortion: {RADTAN}\n',
     'ROS': ROS,
@@ -316,6 +318,8 @@ FISHEYES = {
     '4Seasons': f'Equidistant 450 451 319.5 239.5 {" ".join(map(str, KB))}\n640 480\ncrop\n640 480\n',
 }
 WITHOUT = {
+    'own, perspective': f'{OWN}distortion_model: perspective\nD: []\n',
+    'own, perspective alone': f'{OWN}distortion_model: perspective\n',
     'ARCore': json.dumps({'focalLength': [450.0, 451.0], 'principalPoint': [319.5, 239.5], 'imageDimensions': [640, 480]}),
     'ARKit': json.dumps({'intrinsics': np.transpose(K).ravel().tolist(), 'imageResolution': [640, 480], 'timestamp': 1.5}),
     'RealSense': REALSENSE,
@@ -675,7 +679,7 @@ def test_arrays_of_numpy_are_a_calibration_by_their_names(tmp_path: Path) -> Non
     assert load_intrinsics(tmp_path / 'k.npy', size=lambda: (640, 480)).k.tolist() == K
     for name, content in (('half.npz', (tmp_path / 'calib.npz').read_bytes()[:200]), ('half.npy', b'\x93NUMPY\x01')):
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(BagError, match=f'{name} is no text: export it as text'):
+        with pytest.raises(BagError, match=rf'{name} has no arrays that are read, .*: np\.savez\('):
             load_intrinsics(tmp_path / name, size=lambda: (640, 480))
 
 
@@ -791,6 +795,11 @@ def test_k4_of_nerfstudio_is_no_coefficient_of_opencv(write, model: dict[str, st
 def test_line_of_numbers_has_coefficients_in_the_order_of_opencv(write, d: list[float]) -> None:
     camera = load_intrinsics(write(f'450 451 319.5 239.5 {" ".join(map(str, d))}\n', 'calib.txt'), size=lambda: (640, 480))
     assert (camera.width, camera.height, camera.k.tolist(), camera.d.tolist()) == (640, 480, K, d)
+    if len(d) == 5:  # nine numbers are no matrix, as of Waymo
+        waymo = json.dumps({'name': 'FRONT', 'width': 640, 'height': 480, 'intrinsic': [450, 451, 319.5, 239.5, *d]})
+        assert (load_intrinsics(write(waymo)).k.tolist(), load_intrinsics(write(waymo)).d.tolist()) == (K, d)
+        with pytest.raises(BagError, match=r'intrinsic is \[.*\], and the last row of K is 0, 0, 1: give a matrix, or the numbers'):
+            load_intrinsics(write(waymo.replace('0.0002', '0.2')))
     with pytest.raises(BagError, match='equidistant or plumb_bob'):
         load_intrinsics(write('450 451 319.5 239.5 -0.05 0.01 -0.055 0.02\n'), size=lambda: (640, 480))
 

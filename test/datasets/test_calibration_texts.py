@@ -335,8 +335,9 @@ def test_cameras_without_a_size_get_that_of_the_images(write, text: str) -> None
 
 @pytest.mark.parametrize(('text', 'd'), [
     ('450 451 319.5 239.5\n', []), ('450, 451, 319.5, 239.5, -0.28, 0.07, 0.0002, 1.7e-05\n', [-0.28, 0.07, 0.0002, 1.7e-05]),
-    ('# fx fy cx cy k1 k2 p1 p2 k3\n450 451 319.5 239.5 0.26 -0.95 -0.005 0.002 1.16\n', [0.26, -0.95, -0.005, 0.002, 1.16])])
-def test_one_line_has_focal_lengths_middle_and_coefficients(write, text: str, d: list[float]) -> None:
+    ('# fx fy cx cy k1 k2 p1 p2 k3\n450 451 319.5 239.5 0.26 -0.95 -0.005 0.002 1.16\n', [0.26, -0.95, -0.005, 0.002, 1.16]),
+    ('450\n451\n319.5\n239.5\n0.26\n-0.95\n-0.005\n0.002\n1.16\n', [0.26, -0.95, -0.005, 0.002, 1.16])])
+def test_line_or_column_has_focal_lengths_middle_and_coefficients(write, text: str, d: list[float]) -> None:
     camera = load_intrinsics(write(text), size=lambda: (640, 480))
     assert numbers(camera) == [450, 451, 319.5, 239.5]
     assert camera.d[:len(d)].tolist() == d

@@ -120,7 +120,7 @@ def test_messages_that_are_none(tmp_path: Path) -> None:
     numbers, told = read(tmp_path / 'bag')
     assert numbers == [number for number in range(COUNT - 1) if number not in (7, 30)]
     assert len(told) == 2
-    assert told[0].startswith('2 of 60 frames are no images; the first is frame 7: ')
+    assert told[0].startswith('2 of 60 frames cannot be used; the first is frame 7: ')
     assert 'message 8 of /camera/image_raw is 2 bytes' in told[0]
     assert told[1].startswith('1 of 60 frames are lost: ')
     numbered = [frame.number for frame in readable_frames(open_recording(tmp_path / 'bag'), told.append)]
@@ -199,4 +199,4 @@ def test_losses_are_told_when_the_reader_stops(tmp_path: Path) -> None:
     assert not told
     frames.close()  # type: ignore[attr-defined]  # a generator
     assert len(told) == 1
-    assert '1 of 60 frames are no images; the first is frame 0' in told[0]
+    assert '1 of 60 frames cannot be used; the first is frame 0' in told[0]

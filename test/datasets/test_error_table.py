@@ -210,6 +210,9 @@ def turned(matrix: list[float], *changes: tuple[int, float]) -> list[float]:
 
 ZSTD_IMAGE = packed(GRAY, 'mono8', gzip.compress)[1]
 BAGS: dict[str, tuple[Callable[[Path], Any], str]] = {
+    'no stamp': (lambda at: list(open_recording(write_messages(at / 'bag', {'/cam': (IMAGE, [
+        (number, bags.image(stamp, 'cam', GRAY)) for number, stamp in enumerate((1, 0))])})).frames()),
+        r'bag, message 2 of /cam has header.stamp 0, and others have a time: see why the driver did not stamp it'),
     'absent': (lambda at: open_recording(at / 'x'), r'/x does not exist'),
     'camera of a folder': (lambda at: open_recording(folder(at / 'f'), None, 'front'), r'/f is a folder of images, of one camera:'),
     'no bag': (lambda at: open_recording(file(at / 'a.txt', 'x')),
@@ -367,7 +370,12 @@ CALIBRATIONS: dict[str, tuple[Callable[[Path], Any], str]] = {
     'no fx': (lambda at: camera(at, {'width': 16, 'height': 12}),
         r"c.yaml has no fx, it has height, width; the forms that are read: this package's calib"),
     'no file': (lambda at: load_intrinsics(at / 'x.yaml'), r'cannot read .*x.yaml: .*No such file'),
-    'no text': (lambda at: load_intrinsics(file(at / 'c.npz', b'\x93NUMPY')), r'c.npz is no text: export it as text, .*; the f'),
+    'no text': (lambda at: load_intrinsics(file(at / 'c.npz', b'\x93NUMPY')),
+        r'c.npz has no arrays that are read, .* saved: np.savez\("calib.npz", camera_matrix=K, dist=D\); the f'),
+    'binary file': (lambda at: load_intrinsics(file(at / 'c.bin', b'\x93NUMPY')),
+        r'c.bin is no text: export it as text, .*; the f'),
+    'nine numbers': (lambda at: camera(at, {'width': 16, 'height': 12, 'intrinsic': [20, 20, 8, 6, 0.1, 0, 0, 0.1, 0.2]}),
+        r'c.yaml: intrinsic is \[20.0, .*\], and the last row of K is 0, 0, 1: give a matrix, or the numbers by name'),
     'no YAML': (lambda at: camera(at, '{'), r'c.yaml is no YAML, JSON or XML \(while parsing .*\); the forms'),
     'no mapping': (lambda at: camera(at, 'fx'), r"c.yaml is no calibration, it begins with 'fx'; the forms"),
     'another XML': (lambda at: camera(at, '<?xml version="1.0"?>\n<rig/>\n'), r'c.yaml is XML, .*OpenCV .*: export it as such'),

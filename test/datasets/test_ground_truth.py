@@ -289,10 +289,14 @@ def test_of_a_robot_with_wheels_the_frame_that_carries_the_camera_is_taken(tmp_p
     bag.static(('base_link', 'cam', OPTICAL))
     if parent_moves:  # a localisation corrects odom, and poses in odom drift
         bag.poses('/tf', TF, camera_poses(), 'map', 'odom')
-    truth = load_ground_truth(bag.open(), on_note=notes.append)
+    recording = bag.open()
+    truth = load_ground_truth(recording, on_note=notes.append)
     if parent_moves:
         assert truth is None
         assert 'has 3 frames that move, name one (--truth-child-frame)' in notes[0]
+        named = load_ground_truth(recording, child_frame='base_link', on_note=notes.append)
+        assert named is not None
+        assert notes[1].startswith('odom in map (8 poses) moves itself: base_link in odom (8 poses) are not poses in map. ')
         return
     assert truth is not None
     assert np.abs(truth.poses - camera_poses() @ OPTICAL).max() < 1e-9

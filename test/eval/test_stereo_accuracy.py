@@ -94,6 +94,9 @@ def test_without_truth_there_is_less_to_say():
     assert set(found.figures()) == {'stereo_points', 'stereo_row_px'}
     found.add(None, None, None)
     assert found.figures()['stereo_points'] == 100
+    alone = StereoScore(rig())  # no frame has a right image, which has a line of its own
+    alone.add(frame_matches(pixels, pixels, step.stamp, track_ids=step.ids.astype(np.uint32)), None, None)
+    assert (alone.figures()['stereo_points'], alone.advice) == (0, '')
 
 
 @pytest.mark.slow
