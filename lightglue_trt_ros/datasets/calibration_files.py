@@ -11,7 +11,7 @@ from pathlib import Path
 from ..core.cameras import Intrinsics
 from ..core.types import Float64
 from ..utils.errors import BagError
-from .calibration_choices import choices, chosen
+from .calibration_choices import choices, chosen, split_choice
 from .calibration_forms import POSE_KEYS, check_baseline
 from .calibration_values import values_of
 
@@ -62,7 +62,7 @@ def load_camera_in_body(path: Path) -> Float64:
 
 def find_camera_in_body(path: Path) -> Float64 | None:
     """As `load_camera_in_body`; None where the file does not exist, or has no pose. Raises BagError."""
-    return chosen(path).in_body() if path.exists() else None
+    return chosen(path).in_body() if split_choice(path)[0].exists() else None
 
 
 def load_baseline(path: Path) -> float:

@@ -15,7 +15,8 @@ import numpy as np
 from ..core.cameras import Intrinsics
 from ..core.types import Float64
 from ..utils.errors import BagError
-from .calibration_files import find_camera_in_body, load_baseline, load_intrinsics
+from .calibration_choices import split_choice
+from .calibration_files import camera_names, find_camera_in_body, load_baseline, load_intrinsics
 from .calibration_pairs import rectifying
 from .folder_recordings import SUFFIXES, DepthFolder, FolderRecording, RightFolder, files_in, images_in, is_hidden
 from .kitti_folders import KittiFolder, KittiRawFolder
@@ -104,7 +105,8 @@ class EurocFolder(FolderRecording):
     """data.csv, data/ and sensor.yaml of mav0/cam0, with mav0/state_groundtruth_estimate0, mav0/mocap0 or
     mav0/vicon0: a sequence of EuRoC or TUM-VI. Without data.csv the names of the images are their stamps.
 
-    mav0/cam1 has the right images; T_BS in both sensor.yaml gives the pose between the cameras.
+    mav0/cam1 has the right images; T_BS in both sensor.yaml gives the pose between the cameras. TUM-VI has the calibration of all
+    in dso/camchain.yaml next to mav0/ instead.
     """
 
     kind = 'euroc'
@@ -134,7 +136,8 @@ class EurocFolder(FolderRecording):
 
     @cached_property
     def intrinsics(self) -> Intrinsics | None:
-        camera = super().intrinsics
+        path = self._calibration_of(self.path)
+        camera = load_intrinsics(path, size=self._size) if split_choice(path)[0].exists() else None
         return camera if camera is None or self._rig is None else replace(camera, rectification=self._rig[0])
 
     @cached_property
@@ -155,12 +158,18 @@ class EurocFolder(FolderRecording):
     def _rig(self) -> tuple[Float64, Float64, float] | None:
         """Rectifying rotations and baseline of this camera and the right one, as `rectifying` returns them."""
         left = self.camera_in_body
-        right = find_camera_in_body(self._right_path / self.calibration) if self.path.name == 'cam0' else None
+        right = find_camera_in_body(self._calibration_of(self._right_path)) if self.path.name == 'cam0' else None
         return None if left is None or right is None else rectifying(np.asarray(np.linalg.solve(left, right), np.float64))
 
     @cached_property
     def camera_in_body(self) -> Float64 | None:
-        return find_camera_in_body(self.path / self.calibration)
+        return find_camera_in_body(self._calibration_of(self.path))
+
+    def _calibration_of(self, camera: Path) -> Path:
+        """sensor.yaml of a camera's folder, or the camera of this name in the file of TUM-VI."""
+        own, chain = camera / self.calibration, camera.absolute().parent.with_name('dso') / 'camchain.yaml'
+        name, is_chain = camera.absolute().name, chain.is_file() and not own.exists()
+        return Path(f'{chain}:{name}') if is_chain and name in camera_names(chain) else own
 
     def _ground_truth(self) -> Trajectory | None:
         places = (self.path.parent / name / 'data.csv' for name in GROUND_TRUTH)

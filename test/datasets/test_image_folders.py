@@ -7,6 +7,7 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
+import yaml
 
 from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_ros.core.types import Float64
@@ -150,7 +151,16 @@ def test_poses_of_trackers_and_lists_with_a_line_of_names(tmp_path: Path, tracke
     (path / 'mav0' / 'state_groundtruth_estimate0').rename(path / 'mav0' / tracker)
     listing = path / 'mav0' / 'cam0' / 'data.csv'
     listing.write_text(listing.read_text().replace('#timestamp', 'timestamp'))
-    truth = load_ground_truth(open_recording(path))
+    recording = open_recording(path)
+    if tracker == 'mocap0':  # TUM-VI's, which have one calibration of all cameras instead
+        (path / 'mav0' / 'cam0' / 'sensor.yaml').unlink()
+        camera = {'T_cam_imu': np.linalg.inv(BODY_FROM_CAMERA).tolist(), 'intrinsics': [45.5, 46.5, 20.25, 15.25],
+                  'resolution': [40, 30], 'distortion_model': 'equidistant', 'distortion_coeffs': [0.01, 0.0, 0.0, 0.0]}
+        (path / 'dso').mkdir()
+        (path / 'dso' / 'camchain.yaml').write_text(yaml.safe_dump({'cam0': camera}))
+        assert recording.intrinsics is not None
+        assert (recording.intrinsics.k[0].tolist(), recording.intrinsics.size) == ([45.5, 0, 20.25], (30, 40))
+    truth = load_ground_truth(recording)
     assert truth is not None
     assert np.abs(truth.poses - camera_poses()).max() < 1e-9
 
