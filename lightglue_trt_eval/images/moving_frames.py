@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import cv2
 import numpy as np
 
@@ -18,35 +20,52 @@ MOVING = 0.3  # least share of the image that is another one a third of the reco
 NEARLY_ALWAYS, LASTING = 0.75, 0.04  # share of the frames in which a pixel is; least share of such pixels: who walks by has none
 RETURNED, ALTERNATE = 0.8, 0.35  # difference to an earlier frame over that to the last; share of such frames of several cameras
 TURNS = 6  # earlier frames among which the other camera's last one is
+FINE, CORNERS = 320, 400  # pixels of the longer side of images whose corners are compared, and how many are
+UNLIKE = 0.75  # distance of a descriptor to the nearest one of the other image, over that to the next
 BLACK = 12.0  # gray levels that some pixel of a frame must exceed
 
 
+class _Seen(NamedTuple):
+    """A frame."""
+
+    small: Float32
+    fine: UInt8  # its structure
+
+
 class Alternation:
-    """Frames that are unlike the last one, but like one before it: several cameras that take turns."""
+    """Frames that are unlike the last one, but like one before it: several cameras that take turns.
+
+    So are those of a camera that passes the rings of a tunnel or the posts of a fence. But these have more corners of the last one.
+    """
 
     def __init__(self) -> None:
-        self._recent = list[Float32]()
-        self._count = self._returns = self._asked = 0
+        self._recent = list[_Seen]()
+        self._count = self._returns = self._asked = self._passes = 0
 
-    def add(self, small: Float32) -> None:
-        """The next frame, as `small_of` gives it."""
+    def add(self, frame: UInt8, small: Float32) -> None:
+        """The next frame (H, W), and what `small_of` makes of it."""
         self._count += 1
-        self._recent = [each for each in self._recent if each.shape == small.shape]
+        seen = _Seen(small, _reduced(frame, (FINE / max(frame.shape)) ** 2))
+        self._recent = [each for each in self._recent if each.small.shape == small.shape]
         if len(self._recent) > 1:
             *before, last = self._recent
-            if _changed(last, small) > MOVING:
+            if _changed(last.small, small) > MOVING:
                 self._asked += 1
-                self._returns += min(_difference(each, small) for each in before) < RETURNED * _difference(last, small)
-        self._recent = [*self._recent, small][-TURNS:]
+                nearest = min(before, key=lambda each: _difference(each.small, small))
+                if _difference(nearest.small, small) < RETURNED * _difference(last.small, small):
+                    self._returns += 1
+                    self._passes += _shared_corners(last.fine, seen.fine) > _shared_corners(nearest.fine, seen.fine)
+        self._recent = [*self._recent, seen][-TURNS:]
 
     @property
     def doubt(self) -> str:
         """For people; empty where there is none."""
-        if self._asked < max(MIN_FRAMES / 2, self._count / 4) or self._returns <= ALTERNATE * self._asked:
+        if self._asked < max(MIN_FRAMES / 2, self._count / 4) or self._returns <= ALTERNATE * self._asked or \
+                self._passes > self._returns / 2:
             return ''
         return (f'{self._returns} of {self._count} frames are unlike the frame before and like an earlier one: do several cameras '
-                'share this topic or folder, are its images not in the order of time, or does light flicker? One camera belongs on '
-                'each topic')
+                'share this topic or folder, are its images not in the order of time, does light flicker, or does the scene '
+                'repeat, as the rings of a tunnel? One camera belongs on each topic')
 
 
 class MovingFrames:
@@ -66,15 +85,13 @@ class MovingFrames:
         self._count += 1
         self._brightest = max(self._brightest, float(np.percentile(frame, 99)))
         small = small_of(frame)
-        self._alternation.add(small)
+        self._alternation.add(frame, small)
         if self._smalls and _changed(self._smalls[-1], small) <= MOVED_SHARE:
             return
         self._accepted += 1
         if (self._accepted - 1) % self._every:
             return
-        scale = max(1.0, (frame.size / MAX_PIXELS) ** 0.5)
-        reduced = frame if scale == 1 else resize_gray(frame, (round(size[0] / scale), round(size[1] / scale)))
-        self._frames.append(reduced.copy())
+        self._frames.append(_reduced(frame, MAX_PIXELS / frame.size).copy())
         self._smalls.append(small)
         if len(self._frames) == MAX_FRAMES:
             self._frames, self._smalls, self._every = self._frames[::2], self._smalls[::2], 2 * self._every
@@ -113,6 +130,21 @@ def small_of(frame: UInt8) -> Float32:
     size = (max(8, round(frame.shape[1] * scale)), max(8, round(frame.shape[0] * scale)))
     small = cv2.resize(frame, size, interpolation=cv2.INTER_AREA).astype(np.float32)
     return np.asarray((cv2.GaussianBlur(small, (0, 0), 1.0) + 4) / (cv2.GaussianBlur(small, (0, 0), 5.0) + 4), np.float32)
+
+
+def _reduced(frame: UInt8, share: float) -> UInt8:
+    """The image with this share of its pixels; the same where it has no more."""
+    return frame if share >= 1 else resize_gray(frame, (round(frame.shape[0] * share**0.5), round(frame.shape[1] * share**0.5)))
+
+
+def _shared_corners(first: UInt8, second: UInt8) -> int:
+    """How many corners of an image the other has, and no other one that is nearly as alike."""
+    orb = cv2.ORB_create(CORNERS)  # type: ignore[attr-defined]
+    before, now = (orb.detectAndCompute(image, None)[1] for image in (first, second))
+    if before is None or now is None:
+        return 0
+    pairs = cv2.BFMatcher(cv2.NORM_HAMMING).knnMatch(before, now, k=2)
+    return sum(len(pair) == 2 and pair[0].distance < UNLIKE * pair[1].distance for pair in pairs)
 
 
 def _changed(before: Float32, now: Float32) -> float:

@@ -145,7 +145,7 @@ def with_references(frames: Frames, strides: Sequence[int]) -> Iterator[tuple[Sh
             height, width = shown.image.shape
             resized.append(f'to {width}x{height} with frame {frames.scene.timeline.numbers[shown.number]}')
         repeated += 1 in before and same_pixels(before[1].image, shown.image) and texture_of(shown.image) >= TEXTURE
-        alternation.add(small_of(shown.image))
+        alternation.add(shown.image, small_of(shown.image))
         references: dict[int, ShownFrame | None] = {}
         for stride in strides:
             if shown.number % stride == 0:

@@ -18,7 +18,8 @@ from ..predict.scene import MIN_BASELINE_M, Scene, Straight
 from .usual_mistakes import Corrected, Mistake, between, mistakes
 
 LEAST_PAIRS, MOST_PAIRS, POINTS = 6, 100, 50  # of consecutive frames; so many, and so many points of each, are enough
-DOUBT_PX, LEFT_PX, LEFT, ALIKE = 0.3, 0.6, 0.6, 1.25  # median distances with a mistake and without; shares of one and of the best
+LEFT_PX, LEFT, ALIKE = 0.6, 0.6, 1.25  # median distance without a mistake; shares of one with it, and of the best
+NOISE_PX, LEFT_OF_LESS, LEAST_PX = 0.3, 1 / 3, 0.1  # of most true motions: of less more is explained; less spoils no pose
 SOFT_PX, STEPS = 1.0, 60  # distances from which on they count less in a fit; of a fit
 BEHIND = 0.3  # share of points before both cameras, where the true steps are reversed
 
@@ -40,7 +41,7 @@ class Explained(NamedTuple):
     """A mistake that was fitted."""
 
     left_px: float  # median distance, of the pairs that judge
-    reason: str
+    reason: str  # empty: no camera has it, and yet it may explain more than those that cameras have
     is_fitted: bool
     is_surer: bool  # than what rotations tell
 
@@ -86,29 +87,30 @@ class MatchCheck:
             return [], False
         sample, poses, _ = known
         found = _median(sample.of(True), Corrected(camera.k, poses))
-        if found < DOUBT_PX:
+        if found < LEAST_PX:
             return [], False
-        explained = [each for mistake in mistakes(camera, poses) if (each := _explained(mistake, sample)) is not None]
-        least = min((each.left_px for each in explained), default=np.inf)
-        if least > min(LEFT * found, LEFT_PX):
+        explained = [_explained(mistake, sample) for mistake in mistakes(camera, poses)]
+        least = min(each.left_px for each in explained)
+        if least > min((LEFT if found > NOISE_PX else LEFT_OF_LESS) * found, LEFT_PX):
             return [], False
-        alike = [each for each in explained if each.left_px <= ALIKE * least]
+        alike = [each for each in explained if each.reason and each.left_px <= ALIKE * least]
         alike = [each for each in alike if not each.is_fitted] or alike
+        if not alike:
+            return [], False
         return ['matches are off the epipolar lines of the true motion: '
                 f'{found:.2f} px in the median, and only {least:.2f} if {", or if ".join(each.reason for each in alike)}'], \
             any(each.is_surer for each in alike)
 
 
-def _explained(mistake: Mistake, sample: PairMatches) -> Explained | None:
-    """The mistake that fits best, None where it is none."""
+def _explained(mistake: Mistake, sample: PairMatches) -> Explained:
+    """The mistake of its kind that fits best."""
     fitted, judged = sample.of(False), sample.of(True)
     best = min(mistake.starts, key=lambda each: _median(fitted, mistake.model(each)))
     ends = [_fitted(mistake, fitted, each) for each in (best, np.zeros(len(best)))] if len(best) else [best]
     start = min(ends, key=lambda each: _median(fitted, mistake.model(each)))
     model = mistake.model(start)
     is_reversed = _before(judged, model) < BEHIND
-    reason = mistake.reason(start, is_reversed)
-    return Explained(_median(judged, model), reason, len(start) > 0, mistake.is_surer(is_reversed)) if reason else None
+    return Explained(_median(judged, model), mistake.reason(start, is_reversed), len(start) > 0, mistake.is_surer(is_reversed))
 
 
 def _fitted(mistake: Mistake, matches: PairMatches, start: Float64) -> Float64:

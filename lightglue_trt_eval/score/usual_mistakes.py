@@ -13,7 +13,7 @@ from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.types import Float64
 from lightglue_trt_ros.datasets.poses import poses_from, quaternions_from_rotations
 
-LEAST, MOST_BEND, MOST_OFF = 0.02, 1.0, 0.15  # of a change; of a radius; of the principal point, over the focal length
+LEAST, MOST_BEND, MOST_OFF = 0.02, 1.0, 0.2  # of a change; of a radius; of the principal point, over the image's side
 MOST_AWAY_M = 5.0  # of a camera from the point that poses are of
 OFF_AXES = 0.1  # of a rotation from one that swaps axes
 DIRECTIONS = ('right', 'left'), ('down', 'up'), ('forward', 'backward')  # of a camera's x, y and z, and against them
@@ -42,7 +42,7 @@ class Mistake(NamedTuple):
 def mistakes(camera: Intrinsics, poses: Float64) -> list[Mistake]:
     """Those that are usual; `poses` (P, 2, 4, 4) world from camera, of both frames of pairs."""
     k = camera.k
-    return [*_without_parameters(camera, poses), *_of_matrix(k, poses), _of_distortion(camera, poses), _of_place(k, poses),
+    return [*_without_parameters(camera, poses), *_of_matrix(camera, poses), _of_distortion(camera, poses), _of_place(k, poses),
             _of_positions(k, poses), _of_mounting(k, poses)]
 
 
@@ -76,8 +76,10 @@ def between(poses: Float64) -> Float64:
     return np.asarray(poses[:, 1, :3, :3].transpose(0, 2, 1) @ poses[:, 0, :3, :3], np.float64)
 
 
-def _of_matrix(k: Float64, poses: Float64) -> list[Mistake]:
+def _of_matrix(camera: Intrinsics, poses: Float64) -> list[Mistake]:
     """Another focal length, image size or principal point."""
+    k, side = camera.k, max(camera.width, camera.height)
+
     def with_focal_length(scale: Float64) -> Float64:
         return np.asarray(k * np.array([[np.exp(scale[0]), 1, 1], [1, np.exp(scale[0]), 1], [1, 1, 1]]), np.float64)
 
@@ -94,7 +96,7 @@ def _of_matrix(k: Float64, poses: Float64) -> list[Mistake]:
     def of_principal_point(shift: Float64, _: bool) -> str:
         (cx, cy), (old_cx, old_cy) = moved(shift)[:2, 2], k[:2, 2]
         return (f'the principal point is {cx:.0f}, {cy:.0f} instead of {old_cx:.0f}, {old_cy:.0f}: calibrate anew'
-                if np.abs(shift).max() < MOST_OFF else '')
+                if k[0, 0] * np.abs(shift).max() < MOST_OFF * side else '')
 
     sizes = [np.array([each]) for each in (-0.7, 0.0, 0.7)]
     return [Mistake(lambda p: Corrected(with_focal_length(p), poses), [np.zeros(1)], _if_changed(of_focal_length)),
@@ -157,7 +159,7 @@ def _mirrored(vector: Float64) -> str:
 
 def _mounted(vector: Float64) -> str:
     axes = _rotation(vector)
-    if np.abs(axes - np.round(axes)).max() < OFF_AXES:
+    if np.abs(axes - np.round(axes)).max() < OFF_AXES and np.trace(axes) < 2:  # by 90 degrees or more
         return of_axes(axes, True)
     return (f'the camera is rotated by {np.degrees(np.linalg.norm(vector)):.0f} degrees against the frame of the poses: say how '
             '(--camera-in-body)')
@@ -166,7 +168,7 @@ def _mounted(vector: Float64) -> str:
 def of_axes(axes: Float64, are_known: bool) -> str:
     """That poses are of another frame, in words; `axes` (3, 3), frame from camera, are not known by rotations about one axis."""
     signs, found = np.round(axes), ''
-    if are_known and np.abs(axes - signs).max() < OFF_AXES:
+    if are_known and np.abs(axes - signs).max() < OFF_AXES and np.trace(signs) < 3:
         words = [DIRECTIONS[int(np.abs(row).argmax())][int(row.sum() < 0)] for row in signs]
         pose = np.eye(4, dtype=np.int64)
         pose[:3, :3] = signs

@@ -227,6 +227,12 @@ def taking_turns(*turns):
     return [next(views[place % 2]) for place in range(96 // sum(turns)) for _ in range(turns[place % 2])]
 
 
+def past_posts():
+    """Frames of a camera that passes posts, of which two thirds of the distance lie between frames."""
+    wall = scenery(5, 2400)
+    return [np.where((U + 60 * number) % 90 < 30, 0.3, 1) * wall[400:, 60 * number:][:HEIGHT, :WIDTH] for number in range(30)]
+
+
 def with_walker(frames):
     """A person, near, walks to and fro: each frame differs, and in most of the image some do."""
     return [degraded(frame.astype(np.uint8), 'person', number=number) for number, frame in enumerate(frames)]
@@ -245,7 +251,7 @@ def with_walker(frames):
     (lambda: recorded(taking_turns(1, 1)), 'do several cameras share this topic or folder'),
     (lambda: recorded(taking_turns(3, 1)), 'do several cameras share this topic or folder'),
     (lambda: recorded(taking_turns(2, 3)), 'do several cameras share this topic or folder'),
-    (lambda: recorded(under_flickering_light(flight())), 'or does light flicker'),
+    (lambda: recorded(under_flickering_light(flight())), 'does light flicker, or does the scene repeat'),
     (lambda: [*recorded(flight(20)), np.zeros((60, 80), np.uint8)], 'frame 20 is 80x60, those before are 320x240'),
     (lambda: recorded([np.where(U < 60, frame, TEXTURE) for frame in flight()]), 'stands still while|the camera stands'),
 ], ids=['stands', 'exposure', 'person', 'walker', 'black', 'few', 'none', 'repeated', 'turns', 'unequal', 'longer', 'flicker',
@@ -253,6 +259,10 @@ def with_walker(frames):
 def test_recordings_that_tell_nothing_are_refused_in_one_line(frames, words):
     with pytest.raises(BagError, match=rf'^the recording: .*({words})[^\n]*$'):
         find_standing(frames(), 'the recording')
+
+
+def test_repeated_posts_that_a_camera_passes_are_not_taken_for_several_cameras():
+    assert np.mean(hidden(recorded(past_posts()))) < 0.05
 
 
 def test_a_camera_that_stands_for_a_while_and_then_drives_is_taken():
