@@ -62,7 +62,7 @@ def misfit(table: Table, returning: Sequence[float], period_s: float, remedy: st
         return [f'{shares}: they are imprecise, as of noise, little contrast or blur, or much moves{remedy}']
     if inliers < POOR:
         return [f'{shares}: many are wrong, as of frames that share little, {period_s:.2g} s apart, of blur, interlaced '
-                'rows or repeated texture']
+                'rows or repeated texture, or what they are on moves, as leaves and water']
     return []
 
 

@@ -27,6 +27,7 @@ from .match_check import MatchCheck
 from .metrics import DEVIATION_EDGES, ERROR_EDGES_PX, DrawnPair, MatcherResult, PairResult, table_of
 from .pair_score import Agreement, PairScore, agreement, agreement_of_rows, failure_reasons, returning_share, score_points
 from .shutter_check import rolling_shutter
+from .standing_check import StandingCheck
 from .stereo_accuracy import StereoScore
 from .trajectory import TwoViewOdometry
 from .truth_check import TruthCheck
@@ -65,6 +66,7 @@ class MethodScore:
         self.result = MatcherResult(method.name, method.description, method.ours, engine=method.engine, stage_ms=method.stage_ms,
                                     cost_ms=method.cost_ms)
         self._scene, self._estimator, self._truth_check, self._match_check = scene, estimator, TruthCheck(scene), MatchCheck(scene)
+        self._standing_check = StandingCheck()
         self._tracks, self._odometry = TrackLengths(), TwoViewOdometry('unit' if scene.poses is None else 'truth')
         self._chain: list[int] = []  # frames that the pairs of stride 1 joined
         self._rows: dict[int, list[PairResult]] = {}  # by stride
@@ -97,6 +99,7 @@ class MethodScore:
     def _add_pair(self, stride: int, frames: tuple[int, int], prediction: Prediction, agreed: Agreement | None) -> None:
         points = prediction.points
         scored, straight = score_points(self._scene, frames, points, self._scene.motion(frames), estimator=self._estimator)
+        self._standing_check.add(stride, points, scored.errors_px, self._unit())
         known: dict[str, Any] = {'layers': prediction.layers}
         if agreed is not None:
             known |= zip(('retention', 'agreement_f1', 'count_ratio'), agreed, strict=True)
@@ -114,7 +117,7 @@ class MethodScore:
     def doubts(self) -> list[str]:
         """Lines about calibration and ground truth; rotations show most mistakes, and matches those that are left."""
         of_rotations, (of_matches, are_surer) = self._truth_check.doubts, self._match_check.doubts
-        named = of_matches if are_surer or not of_rotations else of_rotations
+        named = of_matches if are_surer else of_rotations or self._standing_check.doubts or of_matches
         return named or rolling_shutter(self._scene, self._match_check.sample) or \
             disagreement(self.result.table(), self.result.table(2))
 
@@ -122,6 +125,14 @@ class MethodScore:
     def misfit(self) -> list[str]:
         """A line where matches fit no motion well. A baseline's may be imprecise in a recording that has nothing wrong."""
         return misfit(self.result.table(), self.result.forward_backward, self._scene.timeline.period_s, self._native_size())
+
+    def _unit(self) -> float:
+        """Pixels of an image to one of the engine's, of a baseline to one of ours."""
+        camera, engine = self._scene.intrinsics, self.method.engine
+        if camera is None:
+            return 1.0
+        size = fitting_size(camera.size) if engine is None else (engine['image_height'], engine['image_width'])
+        return unit_of(camera.size, size)
 
     def _native_size(self) -> str:
         """How to match images that are much enlarged at their own size: noise in them becomes texture."""

@@ -42,12 +42,12 @@ def bits_note(frames: Iterable[Frame], bits: int = 16) -> str:
         darkest, brightest = np.percentile(samples[::4, ::4], OUTER_PERCENT)
         low, high = min(low, darkest), max(high, brightest)
     used = next((some for some in FILLED_BITS if largest < 2**some), 16)
-    levels = (high - low) / 2**(bits - 8)
+    levels = (high - low) / 2**(min(used, bits) - 8)  # by the best --image-bits
     if not largest or (used == bits and levels >= FEW_LEVELS):
         return ''
-    if used == bits:
+    if used <= bits and levels < FEW_LEVELS:
         return (f'the images have little contrast: nearly all samples of {count} images of 16 bits are from {low:.0f} to '
-                f'{high:.0f}, which gives {levels:.0f} of 256 gray levels; record images of 8 bits, stretched to this range')
+                f'{high:.0f}, which gives at most {levels:.0f} of 256 gray levels; record 8 bits, stretched to this range')
     found = f'the largest sample of {count} images of 16 bits is {largest}, which takes {used} bits'
     if used < bits:
         return f'the images are dark: {found}, not {bits}; if the camera fills {used}, give --image-bits {used}'

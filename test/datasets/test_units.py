@@ -89,13 +89,18 @@ def test_images_of_eight_bits_and_full_ones_are_never_dark(tmp_path: Path) -> No
     assert notes_of(camera_bag(tmp_path / 'bright', {'/camera/image_raw': Images(one_bright)})) == []
 
 
-def test_raw_thermal_images_are_called_nearly_gray(tmp_path: Path) -> None:
-    kelvins = [29000 + 10 * picture.astype(np.uint16) for picture in PICTURES]  # hundredths
-    kelvins[0][0, :2] = 0, 65535  # broken pixels
+@pytest.mark.parametrize(('counts', 'unit', 'brightest', 'found'), [
+    (29000, 10, 65535, 'from 29.* to 31.*, which gives at most 10 of'),
+    (7600, 1, 7900, 'from 7.* to 78.*, which gives at most 4 of')],
+    ids=['kelvins', '14 bits'])
+def test_raw_thermal_images_are_called_nearly_gray(tmp_path: Path, counts: int, unit: int, brightest: int, found: str) -> None:
+    kelvins = [counts + unit * picture.astype(np.uint16) for picture in PICTURES]  # hundredths
+    kelvins[0][0, :2] = 0, brightest  # broken pixels
     notes: list[str] = []
     given = EvaluationOptions()
     open_scene(given.open(camera_bag(tmp_path / 'bag', {'/thermal/image_raw': Images(kelvins)})), given, notes.append)
-    assert re.search(r'little contrast: .* of 3 images .* are from 29\d+ to 31\d+, which gives 10 of 256', ' '.join(notes))
+    assert re.search(rf'little contrast: .* of 3 images .* are {found} 256 gray levels', ' '.join(notes))
+    assert '--image-bits' not in ' '.join(notes)
 
 
 def test_thermal_images_without_a_frame_that_can_be_read_have_no_note() -> None:

@@ -261,7 +261,7 @@ def test_recordings_that_tell_nothing_are_refused_in_one_line(frames, words):
         find_standing(frames(), 'the recording')
 
 
-def test_repeated_posts_that_a_camera_passes_are_not_taken_for_several_cameras():
+def test_posts_that_a_camera_passes_are_not_several_cameras():
     assert np.mean(hidden(recorded(past_posts()))) < 0.05
 
 

@@ -1,0 +1,43 @@
+"""Whether matches stand in the image although the true motion moves them: on a part of the robot, dirt, what is behind a turntable.
+
+Where most matches are on such, the images alone do not show it: it could as well be a camera that stands, before which the rest
+moves. The true motion does, where those that move are near its epipolar lines.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lightglue_trt_ros.core.static_evidence import LEAST, MOVING_PX, STILL_PX
+from lightglue_trt_ros.core.static_points import CONTRADICTED_PX
+from lightglue_trt_ros.core.types import CAUSES, Float64
+
+from ..baselines import MatchedPoints
+
+MANY = 0.25  # share of the matches that stand, in half of the pairs; where fewer move with the scene, poses are of these
+
+
+class StandingCheck:
+    """Gets the matches of pairs; `doubts` is of those that stand."""
+
+    def __init__(self) -> None:
+        self._shares: dict[int, list[float]] = {}  # of the matches of each pair, by stride
+
+    def add(self, stride: int, points: MatchedPoints, errors_px: Float64 | None, unit: float) -> None:
+        """`errors_px` (M,) are distances to true epipolar lines; `unit` is pixels of the image to one of the engine's."""
+        if errors_px is None:
+            return
+        steps = np.linalg.norm(np.asarray(points.current, np.float64) - points.reference, axis=1) / unit
+        off = errors_px > CONTRADICTED_PX * unit
+        stand, move = (np.count_nonzero(each) for each in ((steps < STILL_PX) & off, (steps > MOVING_PX) & ~off))
+        self._shares.setdefault(stride, []).append(stand / len(steps) if LEAST <= move < stand else 0.0)
+
+    @property
+    def doubts(self) -> list[str]:
+        """A line, none where few stand."""
+        share, stride = max(((float(np.median(shares)), stride) for stride, shares in self._shares.items()), default=(0.0, 1))
+        if share < MANY:
+            return []
+        apart = f', in frames {stride} apart,' if stride > 1 else ''
+        return [f'{share:.0%} of the matches{apart} stand still where the true motion moves them, fewer move with it, and poses '
+                f'are of those that stand: give --static-points drop. It is {CAUSES}']

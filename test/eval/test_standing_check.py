@@ -1,0 +1,44 @@
+"""Matches that stand in the image although the true motion moves them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lightglue_trt_eval.baselines import MatchedPoints
+from lightglue_trt_eval.score.standing_check import StandingCheck
+
+
+def lines(standing: int, moving: int, off_px: float = 4.0, pairs: int = 6, others: int = 0, unit: float = 1.0) -> list[str]:
+    """Of pairs with so many matches that stand, `off_px` from true lines, so many that move with the scene; some without any."""
+    check = StandingCheck()
+    for pair in range(pairs + others):
+        still, moved = (standing, moving) if pair < pairs else (0, 40)
+        reference = np.random.default_rng(pair).uniform(0, 400, (still + moved, 2)).astype(np.float32)
+        steps = np.repeat([[0.3, 0.2], [9.0, 1.0]], (still, moved), axis=0) * unit
+        errors = np.repeat([off_px, 0.2], (still, moved)) * unit
+        check.add(4, MatchedPoints(reference, (reference + steps).astype(np.float32)), errors, unit)
+        check.add(1, MatchedPoints(reference, reference), None, unit)
+    return check.doubts
+
+
+@pytest.mark.parametrize('unit', [1.0, 4.0])
+def test_share_of_matches_that_stand_is_named_with_remedies(unit: float) -> None:
+    line, = lines(60, 40, unit=unit)
+    assert line.startswith('60% of the matches, in frames 4 apart, stand still where the true motion moves them, fewer move')
+    assert 'give --static-points drop' in line
+    assert 'make_mask' in line
+
+
+@pytest.mark.parametrize('given', [
+    {'standing': 40, 'moving': 60},  # poses are of those that move
+    {'standing': 60, 'moving': 40, 'off_px': 1.0},  # far away: they stand by the true motion
+    {'standing': 95, 'moving': 5},  # a camera that stands, with a true motion of noise
+    {'standing': 60, 'moving': 40, 'pairs': 3, 'others': 4}])  # as of copies of images, or a stop with a wrong clock
+def test_matches_that_may_stand_get_no_line(given: dict[str, int]) -> None:
+    assert lines(**given) == []
+
+
+def test_pairs_without_a_true_motion_get_no_line() -> None:
+    check = StandingCheck()
+    assert check.doubts == []
