@@ -11,6 +11,8 @@ PYTEST_ARGS ?=
 WORKERS ?= 3
 COVERAGE ?= 1
 MUTANTS ?=
+# An extra of setup.py: pytest is enough for the tests of ROS.
+TOOLS ?= test
 
 export ROS_DISTRO
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
@@ -22,11 +24,13 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON_TAG := $(shell $(PYTHON) -c 'import sys; print("py%d%d" % sys.version_info[:2])' 2>/dev/null)
 VENV := build/venv-$(ROS_DISTRO)-$(PYTHON_TAG)
 PY := $(VENV)/bin/python
+# What is imported is compiled then, and most files never are.
+INSTALL := $(PY) -m pip install -qq --no-compile
 # An editable install names this folder, so a moved clone installs anew, as changed requirements do.
 KEY := $(shell { cat setup.py; pwd; } | cksum | cut -d' ' -f1)
 RUN := $(VENV)/.run-$(KEY)
 DOCS := $(VENV)/.docs-$(KEY)
-TEST := $(VENV)/.test-$(KEY)
+TEST := $(VENV)/.$(TOOLS)-$(KEY)
 PARITY_DONE := $(VENV)/.parity-$(KEY)
 COLCON := $(VENV)/bin/colcon --log-base build/colcon/log
 COLCON_BASES := --paths . --build-base build/colcon/build --install-base build/colcon/install
@@ -147,21 +151,21 @@ $(PY):
 
 $(RUN): | $(PY)
 	@echo 'Installing ROS 2 $(ROS_DISTRO) and the networks'\'' runtime into $(VENV): a minute or two, once.'
-	@$(PY) -m pip install -qq -e '.[$(ROS_DISTRO),run,demo]'
+	@$(INSTALL) -e '.[$(ROS_DISTRO),run,demo]'
 	@touch $@
 
 $(TEST): | $(RUN)
 	@echo 'Installing the test tools into $(VENV): once.'
-	@$(PY) -m pip install -qq -e '.[test]'
+	@$(INSTALL) -e '.[$(TOOLS)]'
 	@touch $@
 
 $(DOCS): | $(TEST)
 	@echo 'Installing Zensical into $(VENV): once.'
-	@$(PY) -m pip install -qq -e '.[docs]'
+	@$(INSTALL) -e '.[docs]'
 	@touch $@
 
 # An empty file when PyTorch is there; else the reason why not, which every run prints.
 $(PARITY_DONE): | $(TEST)
 	@echo 'Installing PyTorch (CPU) and transformers into $(VENV) for the parity tests: once.'
-	@if $(PY) -m pip install -qq --retries 1 -e '.[parity]' 2>build/parity.log; then : >$@; else \
+	@if $(INSTALL) --retries 1 -e '.[parity]' 2>build/parity.log; then : >$@; else \
 	  echo 'Parity tests skip: no CPU build of PyTorch for this Python from pip (build/parity.log; make parity tries again).' >$@; fi

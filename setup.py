@@ -10,6 +10,7 @@ COMMANDS = {PACKAGE: ('matcher', 'odometry', 'play_bag', 'build_engines', 'expor
             WORKBENCH: ('evaluate_bag', 'evaluate_fleet', 'quantize', 'benchmark', 'check_board', 'demo', 'make_bag',
                         'make_mask')}
 FLEET = ['dask>=2024.8', 'distributed>=2024.8', 'fsspec>=2024.2', 'pyarrow>=16']  # for evaluate_fleet alone
+PYTEST = ['pytest', 'pytest-cov', 'pytest-rerunfailures', 'pytest-xdist', 'hypothesis']
 RENDERED = ['trimesh', 'pycollada', 'embreex']  # meshes, COLLADA and ray casting, for training/rendered alone
 
 
@@ -45,8 +46,8 @@ setup(
         'demo': ['matplotlib', 'jinja2', 'scikit-image'],
         'fleet': FLEET,
         'docs': ['zensical', 'mkdocstrings[python]'],  # for make docs alone
-        'test': [*FLEET, *RENDERED, 'pytest', 'pytest-cov', 'pytest-rerunfailures', 'pytest-xdist', 'hypothesis', 'jsonschema',
-                 'ruff', 'mypy', 'types-PyYAML',
+        'pytest': PYTEST,  # the tests of ROS alone need no more
+        'test': [*FLEET, *RENDERED, *PYTEST, 'jsonschema', 'ruff', 'mypy', 'types-PyYAML',
                  'tensorrt-rtx-cu12-libs==1.7.1.116', 'tensorrt-rtx-cu12-bindings==1.7.1.116',  # a real builder, without a GPU
                  # and a real runtime, whose API the adapter is held to
                  *(f'tensorrt-lean-cu12-{part}==10.16.1.11; python_version < "3.14"' for part in ('libs', 'bindings')),

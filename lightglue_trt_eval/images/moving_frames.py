@@ -45,7 +45,7 @@ class Alternation:
     def add(self, frame: UInt8, small: Float32) -> None:
         """The next frame (H, W), and what `small_of` makes of it."""
         self._count += 1
-        seen = _Seen(small, _reduced(frame, (FINE / max(frame.shape)) ** 2))
+        seen = _Seen(small, _reduced(frame, (FINE / max(frame.shape)) ** 2).copy())
         self._recent = [each for each in self._recent if each.small.shape == small.shape]
         if len(self._recent) > 1:
             *before, last = self._recent
