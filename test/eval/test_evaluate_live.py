@@ -58,6 +58,7 @@ def running_robot(stack: ExitStack) -> list[Image]:
     return heard
 
 
+@pytest.mark.slow
 def test_live_and_offline_agree_frame_by_frame(tmp_path: Path, stack: ExitStack) -> None:
     heard = running_robot(stack)
     for attempt in range(3):  # a busy machine may stall for more than a frame's time: then that run says nothing
@@ -112,6 +113,7 @@ def test_drops_are_drops_and_no_loss_of_quality(tmp_path: Path) -> None:
     assert summary['pose_failures'] == 0
 
 
+@pytest.mark.slow
 def test_depth_is_played_into_the_node_too(tmp_path: Path) -> None:
     depths = [(START + number * PERIOD, np.full((HEIGHT, WIDTH), 2000, np.uint16)) for number in range(8)]
     bag = make_bag(tmp_path / 'bag', 8, depth=depths)
