@@ -34,7 +34,7 @@ runpy.run_module(module, run_name='__main__', alter_sys=True)
 
 def run(command: str, *arguments: str | int | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, '-c', WITHOUT_ROS, f'{COMMANDS[command]}.cli.{command}', *map(str, arguments)],
-                          env=ENVIRONMENT, text=True, capture_output=True, timeout=60)
+                          env=ENVIRONMENT, text=True, capture_output=True, timeout=240)
 
 
 @pytest.fixture(scope='module')
@@ -64,7 +64,7 @@ for name, package in {COMMANDS!r}.items():
     except SystemExit as end:
         print(name, end.code, printed.getvalue().split()[:2])
 '''
-    done = subprocess.run([sys.executable, '-c', script], env=ENVIRONMENT, text=True, capture_output=True, timeout=60)
+    done = subprocess.run([sys.executable, '-c', script], env=ENVIRONMENT, text=True, capture_output=True, timeout=240)
     assert done.stdout.splitlines() == [f"{name} 0 ['usage:', {name!r}]" for name in COMMANDS], done.stderr
 
 
