@@ -52,6 +52,7 @@ help:
 	@echo 'make figures      the tables, numbers and charts of README and docs/, from the files in docs/figures/'
 	@echo 'make docs         the documentation as a site, all links checked: build/docs/'
 	@echo 'make lint         ruff and mypy alone'
+	@echo 'make install      what make test needs, without running anything'
 	@echo 'make parity       PyTorch (CPU) and transformers, which the parity tests compare with; try again after a failure'
 	@echo 'make colcon-test  colcon build and colcon test, of the packaging tests where PYTEST_ARGS names no others'
 	@echo 'make gpu-test     on a machine with a GPU, TensorRT and PyCUDA, with its own Python: engines, parity, node, memory'

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lightglue_trt_ros.core.cameras import StereoRig
+from lightglue_trt_ros.core.cameras import Intrinsics, StereoRig
 from lightglue_trt_ros.core.geometry import fitting_size, unit_of
 from lightglue_trt_ros.core.refinement import SMALL
 from lightglue_trt_ros.core.types import Float32, Float64
@@ -66,7 +66,7 @@ class MethodScore:
         self.result = MatcherResult(method.name, method.description, method.ours, engine=method.engine, stage_ms=method.stage_ms,
                                     cost_ms=method.cost_ms)
         self._scene, self._estimator, self._truth_check, self._match_check = scene, estimator, TruthCheck(scene), MatchCheck(scene)
-        self._standing_check = StandingCheck()
+        self._standing_check, self._unit = StandingCheck(), _pixels_of(scene.intrinsics, method.engine)
         self._tracks, self._odometry = TrackLengths(), TwoViewOdometry('unit' if scene.poses is None else 'truth')
         self._chain: list[int] = []  # frames that the pairs of stride 1 joined
         self._rows: dict[int, list[PairResult]] = {}  # by stride
@@ -99,7 +99,7 @@ class MethodScore:
     def _add_pair(self, stride: int, frames: tuple[int, int], prediction: Prediction, agreed: Agreement | None) -> None:
         points = prediction.points
         scored, straight = score_points(self._scene, frames, points, self._scene.motion(frames), estimator=self._estimator)
-        self._standing_check.add(stride, points, scored.errors_px, self._unit())
+        self._standing_check.add(stride, points, scored.errors_px, self._unit)
         known: dict[str, Any] = {'layers': prediction.layers}
         if agreed is not None:
             known |= zip(('retention', 'agreement_f1', 'count_ratio'), agreed, strict=True)
@@ -126,25 +126,16 @@ class MethodScore:
         """A line where matches fit no motion well. A baseline's may be imprecise in a recording that has nothing wrong."""
         return misfit(self.result.table(), self.result.forward_backward, self._scene.timeline.period_s, self._native_size())
 
-    def _unit(self) -> float:
-        """Pixels of an image to one of the engine's, of a baseline to one of ours."""
-        camera, engine = self._scene.intrinsics, self.method.engine
-        if camera is None:
-            return 1.0
-        size = fitting_size(camera.size) if engine is None else (engine['image_height'], engine['image_width'])
-        return unit_of(camera.size, size)
-
     def _native_size(self) -> str:
         """How to match images that are much enlarged at their own size: noise in them becomes texture."""
         camera, engine = self._scene.intrinsics, self.method.engine
         if camera is None or engine is None:
             return ''
-        enlarged = engine['image_height'], engine['image_width']
         own = fitting_size(camera.size, camera.width * camera.height)
-        if unit_of(camera.size, enlarged) > SMALL:
+        if self._unit > SMALL:
             return ''
-        return (f'; images are enlarged from {camera.width}x{camera.height} to {enlarged[1]}x{enlarged[0]}, and noise with them: '
-                f'try --height {own[0]} --width {own[1]}')
+        return (f'; images are enlarged from {camera.width}x{camera.height} to {engine["image_width"]}x{engine["image_height"]}, '
+                f'and noise with them: try --height {own[0]} --width {own[1]}')
 
     def finish(self) -> MatcherResult:
         """The result, with tracks and trajectory, which are known after the last pair."""
@@ -191,6 +182,14 @@ class MethodScore:
                                   scored.estimate)
             drawn = DrawnPair(pair.frames, None, points, scored.errors_px, badness, why)
             self._worst = sorted([drawn, *self._worst], key=lambda each: each.badness)[-WORST:]
+
+
+def _pixels_of(camera: Intrinsics | None, engine: dict[str, Any] | None) -> float:
+    """Pixels of an image to one of the engine's, of a baseline to one of ours."""
+    if camera is None:
+        return 1.0
+    size = fitting_size(camera.size) if engine is None else (engine['image_height'], engine['image_width'])
+    return unit_of(camera.size, size)
 
 
 def _counted(histogram: NDArray[np.int64] | None, values: Float64, edges: Float64) -> NDArray[np.int64]:

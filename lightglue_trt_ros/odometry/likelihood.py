@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ..core.geometry import contiguous, sampled_model
 from ..core.types import Float64, Rows
 from ..datasets.poses import angles_deg
-from .pose_covariance import cross_matrix
+from .pose_covariance import GENERATORS, cross_matrix
 
 REFINE_STEPS = 20  # of Levenberg-Marquardt at most
 DIRECTIONS, TRIED, APART = 48, 3, 0.94  # of translation, on half the sphere; how many of them, and the cosine between these
@@ -25,7 +25,6 @@ CHANCE = 3.0  # times the root of the number of points off a plane: differences 
 FARTHER = 1.5  # times the rotation of a plane's pose that turns least: the other one turns clearly more
 NEAR_PLANE, ON_PLANE, MOSTLY = 5.0, 3.0, 0.75  # deviations from the plane sought, and of points on it; share of these in a plane
 FOR_PLANE = 8  # points at least, of which a plane is sought
-GENERATORS = np.stack([cross_matrix(axis) for axis in np.eye(3)])  # of rotations about the axes
 LOOSE = (16.0, 4.0, 1.0, 1.0)  # deviations that count as one while the rotation for each direction is looked for
 
 
@@ -149,7 +148,7 @@ class Residuals:
 
     def turning(self, rotations: Float64, directions: Float64) -> tuple[Float64, Float64]:
         """Residuals (K, M) of poses (K, 3, 3) and (K, 3), and their derivatives (K, M, 3) by a rotation, with constant scales."""
-        rays, crosses = self.x0 @ np.swapaxes(rotations, 1, 2), _cross_matrices(directions)
+        rays, crosses = self.x0 @ np.swapaxes(rotations, 1, 2), cross_matrix(directions)
         across = self.x1 @ crosses
         lines1, lines0 = rays @ np.swapaxes(crosses, 1, 2), across @ rotations
         lengths = np.sqrt(_variances(lines1, self.covariances1) + _variances(lines0, self.covariances0)) + 1e-15
@@ -193,11 +192,6 @@ def _variances(lines: Float64, covariances: Float64) -> Float64:
     return np.asarray(covariances[:, 0, 0] * x * x + 2 * covariances[:, 0, 1] * x * y + covariances[:, 1, 1] * y * y, np.float64)
 
 
-def _cross_matrices(vectors: Float64) -> Float64:
-    """(N, 3, 3) of vectors (N, 3)."""
-    return (vectors @ GENERATORS.reshape(3, 9)).reshape(-1, 3, 3)
-
-
 def _times(covariances: Float64, lines: Float64) -> Float64:
     """Covariances (M or 1, 2, 2) times lines (2, M), without M products of small matrices."""
     return np.asarray(covariances[:, :, 0].T * lines[0] + covariances[:, :, 1].T * lines[1], np.float64)
@@ -209,7 +203,7 @@ def refine(rotation: Float64, direction: Float64, residuals: Residuals) -> tuple
     current = np.log1p(fit[0]**2).sum()
     for _ in range(REFINE_STEPS):
         tangent = np.linalg.svd(direction[None])[2][1:]
-        changes = np.concatenate([cross_matrix(direction) @ GENERATORS, _cross_matrices(tangent)]) @ rotation
+        changes = np.concatenate([cross_matrix(direction) @ GENERATORS, cross_matrix(tangent)]) @ rotation
         slopes = residuals.slopes(changes, *fit)
         weighted = slopes / (1 + fit[0]**2)
         normal, gradient = weighted @ slopes.T, weighted @ fit[0]

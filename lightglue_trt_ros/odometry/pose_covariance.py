@@ -14,6 +14,8 @@ from ..core.geometry import contiguous
 from ..core.types import Float64
 
 OF_SHIFT, OF_ROTATION, OF_PARALLAX = 0.005, 0.008, 0.0012  # of `unseen`
+GENERATORS = np.array([[[0, 0, 0], [0, 0, -1], [0, 1, 0]], [[0, 0, 1], [0, 0, 0], [-1, 0, 0]], [[0, -1, 0], [1, 0, 0], [0, 0, 0]]],
+                      np.float64)  # of rotations about the axes
 
 
 def seen_from(frame: Float64, covariance: Float64) -> Float64:
@@ -104,6 +106,5 @@ def _adjoint(pose: Float64) -> Float64:
 
 
 def cross_matrix(v: Float64) -> Float64:
-    """The matrix [v]x (3, 3), so that [v]x w is the cross product."""
-    x, y, z = v
-    return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
+    """The matrix [v]x (..., 3, 3) of vectors (..., 3), so that [v]x w is the cross product."""
+    return np.asarray((v @ GENERATORS.reshape(3, 9)).reshape(*v.shape, 3), np.float64)
