@@ -191,7 +191,7 @@ def _difference(contest: Mapping[str, Any]) -> str:
 
 
 def _cell(report: Mapping[str, Any], name: str, column: Mapping[str, Any]) -> str:
-    """The metrics of a column at its strides, of the matcher that is called so, or whose name ends so; without a name, the first."""
+    """The metrics of a column at its strides, of the matcher whose name is or ends so; without a name, of the first."""
     matcher = next(each for each in report['matchers'] if f' {each["name"]}'.endswith(f' {name}' if name else ''))
     values = [matcher['summary'].get(str(stride), {}).get(metric)
               for metric in column.get('metrics') or [column['metric']] for stride in column.get('strides', [1])]
