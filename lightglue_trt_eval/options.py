@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from lightglue_trt_ros.core.config import PRECISIONS, MatcherConfig, check_camer
 from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.pose_files import KINDS
 from lightglue_trt_ros.datasets.sequence import Recording
+from lightglue_trt_ros.datasets.units import JUDGED_IMAGES, bits_note
 from lightglue_trt_ros.odometry.two_view import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS
 from lightglue_trt_ros.utils.arguments import (
     add_depth_scale,
@@ -205,6 +207,8 @@ def add_cameras(parser: argparse._ActionsContainer, what: str, *more: str) -> No
 
 def check_camera_options(parser: argparse.ArgumentParser, names: Sequence[str], image_topic: str | None) -> None:
     """End the command with a usage error where `names` or the topic cannot be those of several cameras."""
+    if '' in names:
+        parser.error(f'--cameras {",".join(names)} has an empty name: give names with commas between them, as front,rear')
     try:
         check_cameras(names)
     except ConfigError as error:
@@ -221,6 +225,12 @@ def check_topics(path: Path, recordings: Mapping[str, Recording]) -> None:
         if topics.count(topic) > 1:
             raise BagError(f'{path}: {topic} is the topic of {topics.count(topic)} of these cameras, {name} among them: write '
                            '--image-topic with {camera} in place of the name')
+
+
+def notes_of(recording: Recording) -> list[str]:
+    """What its reader and its first images say of a recording: lines for people."""
+    some = itertools.islice(recording.frames(), 0, None, max(1, len(recording) // JUDGED_IMAGES))
+    return [*recording.notes, *filter(None, [bits_note(some, recording.bits)])]
 
 
 def variants(config: MatcherConfig, compare: Sequence[str]) -> dict[str, MatcherConfig]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import itertools
 import re
 import shlex
 import sys
@@ -14,21 +13,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lightglue_trt_ros.core.cameras import without_transport
+from lightglue_trt_ros.core.cameras import camera_info_topic, without_transport
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.datasets.bag import BagRecording, open_recording
 from lightglue_trt_ros.datasets.bag_writer import COMPRESSIONS, STORAGES, VERSIONS, write_bag
 from lightglue_trt_ros.datasets.folder_recordings import FolderRecording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.datasets.poses import Trajectory
-from lightglue_trt_ros.datasets.sequence import DEPTH_TOPIC, IMAGE_TOPIC, RIGHT_TOPIC, Recording, readable_frames
-from lightglue_trt_ros.datasets.units import JUDGED_IMAGES, bits_note, median_depth
+from lightglue_trt_ros.datasets.sequence import DEPTH_TOPIC, IMAGE_TOPIC, POSE_TOPIC, RIGHT_TOPIC, Recording, readable_frames
+from lightglue_trt_ros.datasets.units import median_depth
 from lightglue_trt_ros.utils.arguments import HelpInLines, add_depth_scale, add_image_bits, some_of
 from lightglue_trt_ros.utils.commands import command, log
 from lightglue_trt_ros.utils.console import progress
 from lightglue_trt_ros.utils.errors import BagError
 
 from ..images.degradation import DEGRADATIONS, camera_stands, degraded_frames, description_of, in_lines
+from ..options import notes_of
 
 TOPIC = re.compile(r'(/|\b)[A-Za-z_]\w*(/[A-Za-z_]\w*)*', re.ASCII)
 
@@ -49,11 +49,13 @@ def main(argv: list[str] | None = None) -> int:
     depth = None if args.no_depth else _depth(recording, args.degrade)
     if args.depth_scale and depth is None:
         parser.error(f'--depth-scale is of depth images: {args.folder} has none, or they are left out')
-    _log_notes(recording)
+    for line in notes_of(recording):
+        log.info(line)
     median_m = None if depth is None else median_depth(depth, log.info)
     stamps = [frame.stamp_ns for frame in readable_frames(recording, log.info)] if folder is None else folder.stamps_ns
     intrinsics, ground_truth = recording.intrinsics, _ground_truth(recording, args.degrade, stamps)
     topic = recording.image_topic if folder is not None else without_transport(recording.image_topic)
+    _check_topics(parser, topic, right is not None, depth is not None)
     frame_id = args.frame_id or (recording.frame_id if isinstance(recording, BagRecording) else '') or 'camera'
     for name in args.degrade:
         log.info(f'every frame is degraded, {name}: {description_of(name)}')
@@ -102,13 +104,13 @@ def _parse(argv: list[str] | None) -> tuple[argparse.ArgumentParser, argparse.Na
     return parser, args
 
 
-def _log_notes(recording: Recording) -> None:
-    """What its reader and its first images say of a recording."""
-    for line in recording.notes:
-        log.info(line)
-    some = itertools.islice(recording.frames(), 0, None, max(1, len(recording) // JUDGED_IMAGES))
-    if note := bits_note(some, recording.bits):
-        log.info(note)
+def _check_topics(parser: argparse.ArgumentParser, topic: str, right: bool, depth: bool) -> None:
+    """End the command with a usage error where two streams of the bag would have one name."""
+    images = [topic, *[RIGHT_TOPIC] * right, *[DEPTH_TOPIC] * depth]
+    names = [POSE_TOPIC, *images, *map(camera_info_topic, images)]
+    if taken := [name for name in names if names.count(name) > 1]:
+        parser.error(f'--image-topic {topic}: with it two streams would be written as {taken[0]}; give another one, such as '
+                     f'{IMAGE_TOPIC}')
 
 
 def _show_commands(out: Path, topic: str, ending: str, stereo: bool, depth: bool, known: bool) -> None:

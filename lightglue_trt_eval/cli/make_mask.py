@@ -23,7 +23,7 @@ from lightglue_trt_ros.utils.errors import BagError, LightglueTrtError
 from lightglue_trt_ros.utils.files import written_together
 
 from ..images.standing import StandingMask, find_standing
-from ..options import add_cameras, check_camera_options, check_topics
+from ..options import add_cameras, check_camera_options, check_topics, notes_of
 
 MOST_READ = 800  # frames, from all over the recording
 RUN = 16  # consecutive frames: whether cameras take turns is told by these
@@ -102,7 +102,7 @@ def _recordings(args: argparse.Namespace, failures: list[str]) -> dict[str, Reco
 
 
 def _make(recording: Recording, path: Path, most: int | None) -> None:
-    for line in recording.notes:
+    for line in notes_of(recording):
         print(line)
     found = find_standing(_frames(recording, most), f'{recording.path}, {recording.image_topic}')
     picture = path.with_name(f'{path.stem}_over_frame.png')

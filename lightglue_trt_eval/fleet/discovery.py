@@ -106,7 +106,9 @@ def _below(word: str, system: Any, path: str) -> Iterator[RecordingRef]:
     yield from (_measured(word, system, place) for place in places)
 
 
-def _search(system: Any, path: str, depth: int) -> Iterator[str]:
+def _search(system: Any, path: str, depth: int, above: tuple[Path, ...] = ()) -> Iterator[str]:
+    """Recordings at `path` and below; `above` are the folders on the way to it, links followed."""
+    above = (*above, Path(path).resolve())
     entries = {posixpath.basename(entry['name'].rstrip('/')): entry for entry in system.ls(path, detail=True)}
     bags = sorted(name for name in entries if name.endswith(BAGS) and not is_hidden(name))
     parts = {re.sub(r'_\d+(\.\w+)+$', '', name) for name in bags}
@@ -117,8 +119,12 @@ def _search(system: Any, path: str, depth: int) -> Iterator[str]:
     yield from (entries[name]['name'] for name in bags)
     for name in sorted(entries.keys() - set(bags)):
         below, kind = entries[name]['name'], entries[name]['type']
-        if depth and not name.startswith('.') and (kind == 'directory' or (kind != 'file' and system.isdir(below))):  # a link
-            yield from _search(system, below, depth - 1)
+        if name.startswith('.'):
+            continue
+        if entries[name].get('islink') and (not system.exists(below) or Path(below).resolve() in above):
+            logger.info(f'{below} is a link to {"a folder above it" if system.exists(below) else "nothing"}: it is passed over')
+        elif depth and (kind == 'directory' or (kind != 'file' and system.isdir(below))):  # a link
+            yield from _search(system, below, depth - 1, above)
 
 
 def is_recording(names: Iterable[str]) -> bool:

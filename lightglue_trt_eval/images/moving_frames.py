@@ -8,6 +8,7 @@ import cv2
 import numpy as np
 
 from lightglue_trt_ros.core.geometry import resize_gray, size_of, size_text
+from lightglue_trt_ros.core.images import OUTER_PERCENT
 from lightglue_trt_ros.core.types import Float32, UInt8
 from lightglue_trt_ros.utils.errors import BagError
 
@@ -22,6 +23,7 @@ RETURNED, ALTERNATE = 0.8, 0.35  # difference to an earlier frame over that to t
 TURNS = 6  # earlier frames among which the other camera's last one is
 FINE, CORNERS = 320, 400  # pixels of the longer side of images whose corners are compared, and how many are
 UNLIKE = 0.75  # distance of a descriptor to the nearest one of the other image, over that to the next
+FLAT = 64  # gray levels, a quarter of all: fewer change by less than MOVED where structure of a fifth of their contrast moves
 BLACK = 12.0  # gray levels that some pixel of a frame must exceed
 
 
@@ -74,7 +76,8 @@ class MovingFrames:
     def __init__(self, name: str) -> None:
         self.name, self.size = name, (0, 0)
         self._frames, self._smalls, self._alternation = list[UInt8](), list[Float32](), Alternation()
-        self._count, self._accepted, self._every, self._brightest = 0, 0, 1, 0.0
+        self._count, self._accepted, self._every = 0, 0, 1
+        self._darkest, self._brightest = 255.0, 0.0
 
     def add(self, frame: UInt8) -> None:
         size = size_of(frame)
@@ -83,7 +86,8 @@ class MovingFrames:
             raise BagError(f'{self.name}: frame {self._count} is {size_text(size)}, those before are {size_text(self.size)}: do '
                            'several cameras publish on this topic? Record one, or name it with --image-topic')
         self._count += 1
-        self._brightest = max(self._brightest, float(np.percentile(frame, 99)))
+        darkest, brightest = np.percentile(frame, OUTER_PERCENT)
+        self._darkest, self._brightest = min(self._darkest, float(darkest)), max(self._brightest, float(brightest))
         small = small_of(frame)
         self._alternation.add(frame, small)
         if self._smalls and _changed(self._smalls[-1], small) <= MOVED_SHARE:
@@ -115,8 +119,15 @@ class MovingFrames:
             raise BagError(f'{self.name}: the camera stands or hardly moves: {self._accepted} of {self._count} frames differ from '
                            f'those before, in {100 * moving:.0f} % of the image, and {100 * lasting:.0f} % of it nearly always; a '
                            f'mask takes {MIN_FRAMES} or more, {100 * MOVING:.0f} % and {100 * LASTING:.0f} %. Record a camera that '
-                           'rotates and moves')
+                           f'rotates and moves{self._contrast()}')
         return self._frames
+
+    def _contrast(self) -> str:
+        """For people, how the refusal goes on where the frames are so flat that motion hardly changes them; else empty."""
+        if self._brightest - self._darkest >= FLAT:
+            return ''
+        return (f', or give more contrast: nearly all gray values are from {self._darkest:.0f} to {self._brightest:.0f} of 255. '
+                'Thermal images: record 8 bits, stretched to the range that they use')
 
     @property
     def example(self) -> UInt8:

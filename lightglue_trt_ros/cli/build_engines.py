@@ -94,6 +94,10 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     check_owned(parser, args, ['frames', 'calibration'], 'image_topic', 'image_bits')
     if args.calibration and (args.precision not in ('auto', 'fp8') or args.matcher_onnx):
         parser.error('--calibration is for --precision fp8 or auto, without --matcher-onnx')
+    if args.matcher_onnx and (args.precision not in ('auto', 'fp8') or args.stages or args.attention != 'auto'):
+        parser.error('--matcher-onnx is one FP8 graph of all layers: leave out --stages, --attention, and another --precision')
+    if args.frames and args.target_sm is not None:
+        parser.error('--frames is for the parity check, which --target-sm leaves out: leave out either')
     return args
 
 
@@ -110,7 +114,8 @@ def _early_exits(text: str) -> EarlyExits:
     try:
         return EarlyExits(tuple(int(layer) for layer in text.split(',')))
     except (ValueError, ConfigError) as error:
-        raise argparse.ArgumentTypeError(f'{text!r}: {error}') from None
+        why = error if isinstance(error, ConfigError) else 'write numbers of layers with commas between them'
+        raise argparse.ArgumentTypeError(f'{text!r}: {why}') from None
 
 
 def _this_gpu() -> Machine:

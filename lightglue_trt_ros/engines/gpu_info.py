@@ -106,7 +106,7 @@ def decide(asked: str, compute_capability: tuple[int, int], tensorrt_version: st
         reason = lacking or 'no calibrated FP8 matcher passed its acceptance check'
         return Decision('fp16', 'fp16', f'FP16 for both networks: {reason}')
     return Decision('fp16', 'fp8', f'extractor FP16, matcher FP8: compute capability {capability}, TensorRT {tensorrt_version} '
-                                   'and a calibration that passed its acceptance check')
+                                   'and an FP8 graph, given or calibrated')
 
 
 def _available_mib(meminfo: Path = Path('/proc/meminfo')) -> int:

@@ -66,14 +66,20 @@ class PlayedCamera:
         self.recording, self._frame_id = recording, frame_id
         self._compression = None if recording.compressed else compression
         self._info = _camera_info(recording)
+        self._compressed = recording.compressed or self._compression is not None
+
+    def topics(self, asked: str | None) -> list[str]:
+        """That of the images, `asked` for or the recorded one, and that of the CameraInfo where there is one."""
+        recorded = self.recording.image_topic
+        base = without_transport(asked or recorded)
+        images = base + SUFFIX * self._compressed if asked or not self.recording.compressed else recorded
+        return [images, *[camera_info_topic(base)] * (self._info is not None)]
 
     def advertise(self, node: Node, asked: str | None, qos: QoSProfile) -> None:
-        """Make the publishers, on the topic that was `asked` for, or on the recorded one."""
-        recorded, compressed = self.recording.image_topic, self.recording.compressed or self._compression is not None
-        base = without_transport(asked or recorded)
-        topic = base + SUFFIX * compressed if asked or not self.recording.compressed else recorded
-        self.images = node.create_publisher(CompressedImage if compressed else Image, topic, qos)
-        self.infos = None if self._info is None else node.create_publisher(CameraInfo, camera_info_topic(base), qos)
+        """Make the publishers."""
+        images, *infos = self.topics(asked)
+        self.images = node.create_publisher(CompressedImage if self._compressed else Image, images, qos)
+        self.infos = node.create_publisher(CameraInfo, infos[0], qos) if infos else None
 
     def publish(self, packet: Packet) -> None:
         if self.infos is not None:
@@ -200,6 +206,8 @@ class Player(Node):  # type: ignore[misc]
         super().__init__('play_bag', start_parameter_services=False)  # nothing spins, so nothing would answer
         qos = QoSProfile(depth=10, reliability=ReliabilityPolicy[args.reliability.upper()])
         self.cameras = source.cameras
+        first, *others = self.cameras
+        _check_topics([first.topics(args.topic), *(each.topics(None) for each in others)], args.mask_topic)
         for camera in self.cameras:
             camera.advertise(self, args.topic if camera is self.cameras[0] else None, qos)
         self._masks = self.create_publisher(Image, args.mask_topic, qos) if args.mask_topic else None
@@ -312,12 +320,31 @@ def _play(args: argparse.Namespace, stop: threading.Event) -> None:
         player.wait_for_line()
     player.wait_for_subscribers()
     try:
-        with args.sent.open('w') if args.sent else nullcontext() as sent:
+        with _opened(args.sent) if args.sent else nullcontext() as sent:
             player.play(sent)
     finally:
         log.info(('stopped; ' if stop.is_set() else '') + str(player.punctuality))
         player.flush()
         player.destroy_node()
+
+
+def _check_topics(cameras: Sequence[Sequence[str]], mask_topic: str | None) -> None:
+    """Raise BagError where images or masks share a topic with something else; cameras may share that of their CameraInfo.
+
+    `cameras` have the topic of their images first.
+    """
+    images = [f'/{topic.lstrip("/")}' for topic in (*(camera[0] for camera in cameras), *filter(None, [mask_topic]))]
+    infos = {f'/{topic.lstrip("/")}' for camera in cameras for topic in camera[1:]}
+    if taken := [topic for topic in images if images.count(topic) > 1 or topic in infos]:
+        raise BagError(f'two streams would be played on {taken[0]}: name another topic with --topic')
+
+
+def _opened(path: Path) -> TextIO:
+    """Raises BagError."""
+    try:
+        return path.open('w')
+    except OSError as error:
+        raise BagError(f'{path} cannot be written ({error.strerror}): choose another file with --sent') from None
 
 
 def _more(first: Recording, topic: str) -> Recording:

@@ -56,17 +56,22 @@ def positive(text: str) -> float:
     """A finite number above 0. The type of an option."""
     value = float(text)
     if not 0 < value < float('inf'):
-        raise argparse.ArgumentTypeError(f'{text} must be above 0')
+        raise argparse.ArgumentTypeError(f'{text} must be above 0, and finite')
     return value
 
 
 def number(kind: type[Number], least: float, most: float = math.inf) -> Callable[[str], Number]:
-    """A type of options: an int or a float from `least` to `most`."""
+    """A type of options: a finite int or float from `least` to `most`."""
+    limits = f'does not lie in [{least:g}, {most:g}]'
+    if most == math.inf:
+        limits = f'must be at least {least:g}' + ', and finite' * (kind is float)
+
     def parse(text: str) -> Number:
         value = kind(text)
-        if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f'{text} does not lie in [{least:g}, {most:g}]')
+        if not (least <= value <= most and value < math.inf):
+            raise argparse.ArgumentTypeError(f'{text} {limits}')
         return value
+    parse.__name__ = kind.__name__  # argparse says 'invalid int value'
     return parse
 
 

@@ -260,9 +260,18 @@ def test_without_tensor_cores_of_ampere_tensorrt_attends(machine, tmp_path, buil
     assert {path.name for path in (tmp_path / f'{NAME}-fp16').iterdir()} == {*files_of(EarlyExits()), MANIFEST}
 
 
-@pytest.mark.parametrize('stages', ['5,3,9', '3,,9', 'all'])
-def test_stages_that_do_not_ascend_are_refused(stages, tmp_path, usage_error):
-    assert stages in usage_error(build_engines.main, '--engine-dir', tmp_path, '--stages', stages)
+@pytest.mark.parametrize(('words', 'complaint'), [
+    (['--stages', '5,3,9'], "'5,3,9': "),
+    (['--stages', '3,,9'], "'3,,9': write numbers of layers with commas between them"),
+    (['--stages', 'all'], "'all': write numbers of layers"),
+    (['--workspace-mib', 'all'], "invalid int value: 'all'"),
+    (['--workspace-mib', '0'], '0 must be at least 1'),
+    (['--matcher-onnx', 'graph', '--precision', 'fp16'], '--matcher-onnx is one FP8 graph of all layers'),
+    (['--matcher-onnx', 'graph', '--stages', '6'], '--matcher-onnx is one FP8 graph of all layers'),
+    (['--matcher-onnx', 'graph', '--attention', 'kernel'], '--matcher-onnx is one FP8 graph of all layers'),
+    (['--target-sm', '89', '--frames', 'bag'], '--frames is for the parity check, which --target-sm leaves out')])
+def test_options_that_would_have_no_effect_are_usage_errors(words, complaint, tmp_path, usage_error):
+    assert complaint in usage_error(build_engines.main, '--engine-dir', tmp_path, *words)
 
 
 @pytest.mark.parametrize('damage', ['plan', 'other TensorRT', 'other graph', 'no gate'])

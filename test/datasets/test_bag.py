@@ -363,6 +363,8 @@ def test_make_bag_refuses_its_own_recording_and_topics_of_no_ros(tmp_path: Path,
     assert 'is the recording itself' in usage_error(make_bag, bag, f'{bag}/', '--degrade', 'dim', '--force')
     for topic in ('/a b/image', '/1/image'):
         assert f'{topic!r} cannot be the name of a ROS topic' in usage_error(make_bag, folder, tmp_path, '--image-topic', topic)
+    for topic in ('/camera/camera_info', '/ground_truth/pose'):
+        assert f'two streams would be written as {topic}' in usage_error(make_bag, folder, tmp_path / 'b', '--image-topic', topic)
 
 
 def test_make_bag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -76,13 +76,23 @@ def flights(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_finds_ros1_and_compressed_bags_and_skips_hidden_files(tmp_path: Path) -> None:
+def test_finds_ros1_and_compressed_bags_and_skips_hidden_files(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     names = ['a/x.bag', 'a/y_1.bag', 'a/y_2.bag', 'b/rec_0.mcap.zst', 'c/rec_0.db3.zstd', 'c/rec_1.db3']
     for name in (*names, 'a/._x.bag', 'b/._rec_0.mcap'):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b'x')
     found = [Path(each.url).relative_to(tmp_path).as_posix() for each in find_recordings([str(tmp_path)])]
     assert found == ['a/x.bag', 'a/y_1.bag', 'a/y_2.bag', 'b/rec_0.mcap.zst', 'c']
+    caplog.set_level(logging.INFO, 'lightglue_trt_eval')
+    (tmp_path / 'd').symlink_to(tmp_path / 'c')
+    (tmp_path / 'gone').symlink_to(tmp_path / 'nowhere')
+    for name in ('a/loop', 'e/back'):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).symlink_to(tmp_path)
+    linked = [Path(each.url).relative_to(tmp_path).as_posix() for each in find_recordings([str(tmp_path)])]
+    assert linked == [*found, 'd']
+    assert caplog.messages == [f'{tmp_path / name} is a link to {what}: it is passed over' for name, what in (
+        ('a/loop', 'a folder above it'), ('e/back', 'a folder above it'), ('gone', 'nothing'))]
 
 
 def test_folders_globs_lists_and_single_ones(flights: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

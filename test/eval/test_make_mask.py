@@ -106,18 +106,31 @@ def test_images_of_two_cameras_on_one_topic_are_refused(tmp_path: Path, capsys: 
     assert not (tmp_path / 'mask.png').exists()
 
 
+def test_raw_images_of_16_bits_are_told_what_they_lack(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    dark, flat = ([image.astype(np.uint16) * gain + offset for image in frames(90)] for gain, offset in ((20, 0), (4, 7200)))
+    folder, out = str(image_folder(tmp_path / 'dark', dark)), str(tmp_path / 'mask.png')
+    assert main([folder, '--out', out]) == 1
+    assert 'the images are dark: the largest sample of 20 images' in (words := capsys.readouterr().out)
+    assert 'give --image-bits 12' in words
+    assert main([folder, '--out', out, '--image-bits', '12']) == 0
+    assert 'dark' not in capsys.readouterr().out.replace(out, '')
+    assert main([str(image_folder(tmp_path / 'flat', flat)), '--out', str(tmp_path / 'mask.png')]) == 1
+    assert 'give more contrast: nearly all gray values are from 28 to 30 of 255' in capsys.readouterr().err
+
+
 def test_a_standing_camera_writes_nothing_and_ends_with_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(image_folder(tmp_path / 'in', frames(90, 1) * COUNT)), '--out', str(tmp_path / 'mask.png')]) == 1
     error = capsys.readouterr().err
     assert error.count('\n') == 1
     assert error.startswith(f"make_mask: {tmp_path / 'in'}, ")
+    assert error.endswith('Record a camera that rotates and moves\n'), 'in good contrast'
     assert 'the camera stands' in error
     assert not [*tmp_path.glob('*.png')]
 
 
 @pytest.mark.parametrize(('words', 'told'), [
     (['--out', 'mask.jpg'], 'the mask is a PNG'), (['--cameras', 'a,b', '--out', 'mask.png'], 'write {camera} where a name stands'),
-    (['--cameras', 'a,a'], "cameras has 'a' 2 times"),
+    (['--cameras', 'a,a'], "cameras has 'a' 2 times"), (['--cameras', 'a,'], '--cameras a, has an empty name'),
     (['--cameras', 'a,b', '--image-topic', '/image'], 'is one topic for 2 cameras'),
     (['--cameras', 'a,b', '--stereo'], '--stereo is of one pair')])
 def test_options_that_contradict_are_usage_errors(tmp_path: Path, words: list[str], told: str,

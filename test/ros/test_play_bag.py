@@ -317,6 +317,11 @@ def test_errors(tmp_path: Path, capfd: pytest.CaptureFixture[str], usage_error: 
     assert 'ends after 2 of the 3 messages' in err
     assert main([str(tmp_path / 'bag'), '--topic', '/a b/image']) == 1
     assert "'/a b/image'; --topic names another one\n" in capfd.readouterr().err
+    for words, complaint in ((['--topic', '/camera/camera_info'], 'two streams would be played on /camera/camera_info'),
+                             (['--mask-topic', '/camera/image_raw'], 'two streams would be played on /camera/image_raw'),
+                             (['--wait-for-subscribers', '0', '--sent', str(tmp_path)], f'{tmp_path} cannot be written (Is a dir')):
+        assert main([str(tmp_path / 'bag'), *words]) == 1
+        assert f'play_bag: {complaint}' in capfd.readouterr().err
     for arguments in (['--rate', '0'], ['--rate', 'nan'], ['--hz', '-1'], ['--hz', '1', '--rate', '1'], ['--start-delay', '-1'],
                       ['--wait-for-subscribers', '-1'], ['--compressed', 'gif']):
         usage_error(main, tmp_path / 'bag', *arguments)
