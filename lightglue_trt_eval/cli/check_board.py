@@ -100,6 +100,9 @@ def _parse(argv: list[str] | None) -> tuple[argparse.Namespace, list[str]]:
                         'default: %(default)s')
     args = parser.parse_args(argv)
     check_owned(parser, args, ['recording'], 'image_topic', 'image_bits')
+    if args.backend == 'onnxruntime' and (args.opt_level is not None or args.tactic_sources):
+        parser.error('--opt-level and --tactic-sources are for engines of TensorRT, and --backend onnxruntime builds none: leave '
+                     'them out')
     try:
         args.shapes = [_shape(text) for text in args.shapes.split(',')]
     except ValueError:

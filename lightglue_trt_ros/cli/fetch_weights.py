@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
             _describe(name, cache)
         return 0
     failed = [name for name in args.models if not _get(name, args.force, cache)]
-    if not failed and cache and cache != cache_dir():
+    if not failed and cache and cache != cache_dir() and not set(args.models) <= set(SHIPPED_MODELS):
         print(f'export {CACHE_VARIABLE}={cache}    # for the other commands and the node to find them')
     return 1 if failed else 0
 

@@ -139,7 +139,7 @@ def fetch(name: str, force: bool = False, progress: Progress = lambda done, tota
             write_whole(converted, _serialize(source, tensors))
     except OSError as error:
         raise WeightsError(f'the cache {folder} cannot be written ({error.strerror or error}): '
-                           f'set {CACHE_VARIABLE} to a directory that can') from error
+                           f'set {CACHE_VARIABLE} or --cache-dir to a directory that can') from error
     return converted
 
 

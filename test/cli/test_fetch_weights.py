@@ -145,6 +145,8 @@ def test_the_command_takes_another_cache_and_says_how_to_use_it(http_server, sma
     (other / 'superpoint_lightglue.pth').write_bytes(matcher)
     assert main(['magicleap', '--cache-dir', str(tmp_path / 'other')]) == 0
     assert f'export LIGHTGLUE_TRT_CACHE={tmp_path / "other"}' in capsys.readouterr().out
+    assert main(['ours', '--cache-dir', str(tmp_path / 'other')]) == 0
+    assert 'export' not in capsys.readouterr().out, 'shipped models are not in the cache'
     assert (other / 'superpoint_v1.safetensors').exists()
     assert not weights_cache.exists()
 

@@ -97,6 +97,8 @@ def test_engines_that_do_not_build_are_named_with_the_reason_once(tmp_path: Path
 @pytest.mark.parametrize('given', ['480', '480x640', 'x:1', '480x640:1024,'])
 def test_refuses_shapes_that_are_none(given: str, usage_error: Callable[..., str]) -> None:
     assert 'HEIGHTxWIDTH:KEYPOINTS' in usage_error(check_board.main, '--shapes', given)
+    for words in (('--opt-level', '2'), ('--tactic-sources', 'CUBLAS')):
+        assert words[0] in usage_error(check_board.main, '--backend', 'onnxruntime', *words).splitlines()[-1]
 
 
 @pytest.mark.parametrize(('main', 'owner'), [(benchmark.main, '--recording'), (check_board.main, '--recording'),
