@@ -208,7 +208,7 @@ def add_cameras(parser: argparse._ActionsContainer, what: str, *more: str) -> No
 def check_camera_options(parser: argparse.ArgumentParser, names: Sequence[str], image_topic: str | None) -> None:
     """End the command with a usage error where `names` or the topic cannot be those of several cameras."""
     if '' in names:
-        parser.error(f'--cameras {",".join(names)} has an empty name: give names with commas between them, as front,rear')
+        parser.error("--cameras has '', an empty name: give names with commas between them, as front,rear")
     try:
         check_cameras(names)
     except ConfigError as error:

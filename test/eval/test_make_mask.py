@@ -130,7 +130,7 @@ def test_a_standing_camera_writes_nothing_and_ends_with_a_line(tmp_path: Path, c
 
 @pytest.mark.parametrize(('words', 'told'), [
     (['--out', 'mask.jpg'], 'the mask is a PNG'), (['--cameras', 'a,b', '--out', 'mask.png'], 'write {camera} where a name stands'),
-    (['--cameras', 'a,a'], "cameras has 'a' 2 times"), (['--cameras', 'a,'], '--cameras a, has an empty name'),
+    (['--cameras', 'a,a'], "cameras has 'a' 2 times"), (['--cameras', ''], "--cameras has '', an empty name"),
     (['--cameras', 'a,b', '--image-topic', '/image'], 'is one topic for 2 cameras'),
     (['--cameras', 'a,b', '--stereo'], '--stereo is of one pair')])
 def test_options_that_contradict_are_usage_errors(tmp_path: Path, words: list[str], told: str,
