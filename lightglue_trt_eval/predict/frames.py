@@ -7,10 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from lightglue_trt_ros.core.cameras import Intrinsics, distortion_model, same_view
 from lightglue_trt_ros.core.depth import DepthImage, depth_pixels
+from lightglue_trt_ros.core.geometry import size_of, size_text
+from lightglue_trt_ros.core.image_check import TEXTURE, same_pixels, texture_of
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.stereo import RightImage
 from lightglue_trt_ros.core.types import UInt8
@@ -20,6 +23,8 @@ from lightglue_trt_ros.utils.errors import BagError, FrameError
 
 from ..images.degradation import degraded_depth
 from .scene import Scene
+
+Loaded = TypeVar('Loaded')
 
 BAD_NAMED = 3  # frames that cannot be decoded, each with a line; the others are counted
 
@@ -101,7 +106,8 @@ class Frames:
     def read(self, wanted: Collection[int] | None = None) -> Iterator[ShownFrame]:
         """Every frame that can be decoded; of the `wanted` numbers alone, without a line about those that cannot."""
         self._missing = {'depth': 0, 'stereo': 0}
-        self._reason, count, bad = '', 0, 0
+        self._reasons, self._copies, count, bad = dict[str, str](), 0, 0, 0
+        self._before: ShownFrame | None = None
         on_note = self.on_note if wanted is None else lambda line: None
         source = self._with_others(on_note)
         for number in itertools.count():
@@ -124,9 +130,13 @@ class Frames:
             on_note(f'{bad} of {count} frames cannot be decoded; the first {BAD_NAMED} are named')
         if self._missing['depth']:
             on_note(f'depth: {self._missing["depth"]} of {count} frames have no depth image within {DEPTH_SKEW_NS / 1e9:g} s and '
-                    f'half the time between frames{self._reason}')
+                    f'half the time between frames{self._reasons.get("depth", "")}')
         if self._missing['stereo']:
-            on_note(f'stereo: {self._missing["stereo"]} of {count} frames have no right image of their stamp and size')
+            on_note(f'stereo: {self._missing["stereo"]} of {count} frames have no right image of their stamp and size'
+                    f'{self._reasons.get("stereo", "")}')
+        if self._copies:
+            on_note(f'stereo: {self._copies} of {count} right images have the picture of the one before under a new stamp, and the '
+                    'left ones have not: record what the right camera sends, without copies')
 
     def _with_others(self, on_note: Callable[[str], None]) -> Iterator[tuple[Frame, Frame | None, Frame | None]]:
         """Every frame with the one of its depth image and of its right image."""
@@ -143,25 +153,43 @@ class Frames:
 
     def _shown(self, number: int, frame: Frame, depth_frame: Frame | None, right_frame: Frame | None) -> ShownFrame:
         """Raises BagError, FrameError for an image that cannot be decoded."""
-        depth, right = None, None
-        if self.depths is not None:
-            try:
-                depth = None if depth_frame is None else self.depths.load(depth_frame)
-            except (BagError, FrameError) as error:
-                self._reason = self._reason or f'; the first that cannot be used: {error}'
-            self._missing['depth'] += depth is None
+        depth = None if self.depths is None else self._usable('depth', depth_frame, self.depths.load)
         image = self._decode(frame.load())
         self.scene.see(number, image.shape)
         if depth is not None and depth.given.pixels.shape != image.shape:
             depth = None
-        if self.stereo is not None:
-            try:
-                other = None if right_frame is None else gray_of(right_frame.load(), self.stereo.right.bits)
-            except (BagError, FrameError):
-                other = None
-            right = None if other is None or other.shape != image.shape else RightImage(other, self.stereo.rig)
-            self._missing['stereo'] += right is None
-        return ShownFrame(number, self.scene.timeline.seconds(number), image, self.scene.camera_of(number), depth, right)
+        right = None if self.stereo is None else self._usable('stereo', right_frame, partial(_right_image, self.stereo, image))
+        shown = ShownFrame(number, self.scene.timeline.seconds(number), image, self.scene.camera_of(number), depth, right)
+        self._copies += _only_right_repeats(self._before, shown)
+        self._before = shown
+        return shown
+
+    def _usable(self, kind: str, frame: Frame | None, load: Callable[[Frame], Loaded]) -> Loaded | None:
+        """What `load` makes of a frame; where that is nothing, it is counted, and the first reason kept."""
+        try:
+            if frame is not None:
+                return load(frame)
+        except (BagError, FrameError) as error:
+            self._reasons.setdefault(kind, f'; the first that cannot be used: {error}')
+        self._missing[kind] += 1
+        return None
+
+
+def _right_image(stereo: StereoRecording, left: UInt8, frame: Frame) -> RightImage:
+    """The image of a right `frame`, of the same moment as the image `left` (H, W). Raises BagError, FrameError."""
+    image = gray_of(frame.load(), stereo.right.bits)
+    if image.shape != left.shape:
+        raise FrameError(f'it has {size_text(size_of(image))} pixels, the left one {size_text(size_of(left))}')
+    if same_pixels(left, image) and texture_of(image) >= TEXTURE:
+        raise FrameError('it is the left image itself: give that of the right camera')
+    return RightImage(image, stereo.rig)
+
+
+def _only_right_repeats(before: ShownFrame | None, shown: ShownFrame) -> bool:
+    if before is None or before.right is None or shown.right is None:
+        return False
+    is_copy = same_pixels(before.right.image, shown.right.image) and not same_pixels(before.image, shown.image)
+    return is_copy and texture_of(shown.right.image) >= TEXTURE
 
 
 def check_registered(depth: Recording, images: Recording, camera: Intrinsics) -> None:

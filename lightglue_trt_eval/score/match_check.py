@@ -15,7 +15,7 @@ from lightglue_trt_ros.core.types import Float64
 
 from ..baselines import MatchedPoints
 from ..predict.scene import MIN_BASELINE_M, Scene, Straight
-from .usual_mistakes import Corrected, Mistake, between, mistakes
+from .usual_mistakes import Corrected, Mistake, between, mistakes, mistakes_of_camera
 
 LEAST_PAIRS, MOST_PAIRS, POINTS = 6, 100, 50  # of consecutive frames; so many, and so many points of each, are enough
 LEFT_PX, LEFT, ALIKE = 0.6, 0.6, 1.25  # median distance without a mistake; shares of one with it, and of the best
@@ -46,18 +46,18 @@ class Explained(NamedTuple):
     is_surer: bool  # than what rotations tell
 
 
-class MatchCheck:
-    """Gets the matches of consecutive frames; `doubts` are lines for people."""
+Sample = tuple[PairMatches, Float64, list[tuple[int, int]]]  # matches, poses (P, 2, 4, 4) of their pairs, and these pairs' frames
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene, self._every, self._seen = scene, 1, 0
+
+class _Kept:
+    """As many matches of as many pairs as are needed, from all over the recording."""
+
+    def __init__(self) -> None:
+        self._every, self._seen = 1, 0
         self._pairs: list[tuple[Float64, Float64, Float64]] = []  # points, as recorded, and poses (2, 4, 4)
         self._frames: list[tuple[int, int]] = []  # of these
 
-    def add(self, frames: tuple[int, int], points: MatchedPoints, straight: Straight) -> None:
-        step, poses = self._scene.step_m(frames), self._scene.poses
-        if poses is None or step is None or step <= MIN_BASELINE_M or self._scene.camera(frames) is None:
-            return
+    def add(self, frames: tuple[int, int], points: MatchedPoints, straight: Straight, poses: Float64) -> None:
         both = np.stack(straight.points, axis=1)
         rows = np.flatnonzero(np.isfinite(both).all(axis=(1, 2)))
         self._seen += 1
@@ -65,41 +65,74 @@ class MatchCheck:
             return
         rows = rows[np.linspace(0, len(rows) - 1, POINTS).astype(np.int64)]
         recorded = np.stack([points.reference, points.current], axis=1)[rows].astype(np.float64)
-        self._pairs.append((both[rows], recorded, poses[list(frames)]))
+        self._pairs.append((both[rows], recorded, poses))
         self._frames.append(frames)
         if len(self._pairs) >= 2 * MOST_PAIRS:
             self._pairs, self._frames, self._every = self._pairs[::2], self._frames[::2], 2 * self._every
 
     @property
-    def sample(self) -> tuple[PairMatches, Float64, list[tuple[int, int]]] | None:
-        """The matches, the poses (P, 2, 4, 4) of their pairs, and these pairs' frames; None of too few."""
-        if self._scene.intrinsics is None or len(self._pairs) < LEAST_PAIRS:
+    def sample(self) -> Sample | None:
+        """None of too few."""
+        if len(self._pairs) < LEAST_PAIRS:
             return None
         points, recorded, poses = (np.stack(parts) for parts in zip(*self._pairs, strict=True))
         numbers = np.repeat(np.arange(len(points)), POINTS)
         return PairMatches(numbers, points.reshape(-1, 2, 2), recorded.reshape(-1, 2, 2)), poses, self._frames
 
+
+class MatchCheck:
+    """Gets the matches of consecutive frames; `doubts` are lines for people."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene, self._moving, self._rotating = scene, _Kept(), _Kept()  # pairs with a step, and without one
+
+    def add(self, frames: tuple[int, int], points: MatchedPoints, straight: Straight) -> None:
+        step, poses = self._scene.step_m(frames), self._scene.poses
+        if poses is not None and step is not None and self._scene.camera(frames) is not None:
+            kept = self._moving if step > MIN_BASELINE_M else self._rotating
+            kept.add(frames, points, straight, poses[list(frames)])
+
+    @property
+    def sample(self) -> Sample | None:
+        """Of pairs with a step."""
+        return self._moving.sample
+
     @property
     def doubts(self) -> tuple[list[str], bool]:
         """Lines, none where matches fit or no usual mistake explains them; and whether these are surer than what rotations tell."""
-        camera, known = self._scene.intrinsics, self.sample
-        if camera is None or known is None:
+        camera = self._scene.intrinsics
+        if camera is None:
             return [], False
-        sample, poses, _ = known
-        found = _median(sample.of(True), Corrected(camera.k, poses))
-        if found < LEAST_PX:
-            return [], False
-        explained = [_explained(mistake, sample) for mistake in mistakes(camera, poses)]
-        least = min(each.left_px for each in explained)
-        if least > min((LEFT if found > NOISE_PX else LEFT_OF_LESS) * found, LEFT_PX):
-            return [], False
-        alike = [each for each in explained if each.reason and each.left_px <= ALIKE * least]
-        alike = [each for each in alike if not each.is_fitted] or alike
-        if not alike:
-            return [], False
-        return ['matches are off the epipolar lines of the true motion: '
-                f'{found:.2f} px in the median, and only {least:.2f} if {", or if ".join(each.reason for each in alike)}'], \
-            any(each.is_surer for each in alike)
+        if (known := self._moving.sample) is not None:
+            return _doubts(camera.k, known[0], known[1], mistakes(camera, known[1]), 'are off the epipolar lines of')
+        if (known := self._rotating.sample) is not None:
+            poses = _with_steps(known[1])
+            return _doubts(camera.k, known[0], poses, mistakes_of_camera(camera, poses), 'without a step are not where they are by')
+        return [], False
+
+
+def _doubts(k: Float64, sample: PairMatches, poses: Float64, tried: list[Mistake], off: str) -> tuple[list[str], bool]:
+    found = _median(sample.of(True), Corrected(k, poses))
+    if found < LEAST_PX:
+        return [], False
+    explained = [_explained(mistake, sample) for mistake in tried]
+    least = min(each.left_px for each in explained)
+    if least > min((LEFT if found > NOISE_PX else LEFT_OF_LESS) * found, LEFT_PX):
+        return [], False
+    alike = [each for each in explained if each.reason and each.left_px <= ALIKE * least]
+    alike = [each for each in alike if not each.is_fitted] or alike
+    if not alike:
+        return [], False
+    return [f'matches {off} the true motion: {found:.2f} px in the median, and only {least:.2f} if '
+            f'{", or if ".join(each.reason for each in alike)}'], any(each.is_surer for each in alike)
+
+
+def _with_steps(poses: Float64) -> Float64:
+    """Poses (P, 2, 4, 4) of cameras that only rotate, with steps along x or y: matches of such are on the lines of any step."""
+    changed = poses.copy()
+    axes = np.arange(len(poses)) // 2 % 2  # both in each half of the pairs
+    changed[:, 1, :3, 3] = poses[:, 0, :3, 3] + poses[np.arange(len(poses)), 1, :3, axes]
+    return changed
 
 
 def _explained(mistake: Mistake, sample: PairMatches) -> Explained:

@@ -26,7 +26,7 @@ from .depth_accuracy import DepthScore
 from .match_check import MatchCheck
 from .metrics import DEVIATION_EDGES, ERROR_EDGES_PX, DrawnPair, MatcherResult, PairResult, table_of
 from .pair_score import Agreement, PairScore, agreement, agreement_of_rows, failure_reasons, returning_share, score_points
-from .shutter_check import rolling_shutter
+from .shutter_check import exposure_doubts
 from .standing_check import StandingCheck
 from .stereo_accuracy import StereoScore
 from .trajectory import TwoViewOdometry
@@ -118,7 +118,7 @@ class MethodScore:
         """Lines about calibration and ground truth; rotations show most mistakes, and matches those that are left."""
         of_rotations, (of_matches, are_surer) = self._truth_check.doubts, self._match_check.doubts
         named = of_matches if are_surer else of_rotations or self._standing_check.doubts or of_matches
-        return named or rolling_shutter(self._scene, self._match_check.sample) or \
+        return named or exposure_doubts(self._scene, self._match_check.sample) or \
             disagreement(self.result.table(), self.result.table(2))
 
     @property

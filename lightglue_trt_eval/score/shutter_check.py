@@ -1,4 +1,4 @@
-"""Whether the camera reads the rows of an image one after another, by matches and the true motion.
+"""Whether images are of the times of their stamps, by matches and the true motion: a rolling shutter, or another clock.
 
 A rolling shutter spoils the directions of steps where matches are a twentieth of a pixel off, and covariances do not show it: the
 matches of a pair nearly fit one motion, which is another one. Over all pairs, one readout explains them.
@@ -14,19 +14,20 @@ import numpy as np
 from lightglue_trt_ros.core.types import Float64
 
 from ..predict.scene import SECOND, Scene
-from .match_check import PairMatches, Rays, distances, sampson
+from .match_check import LEAST_PX, PairMatches, Rays, Sample, distances, sampson
 from .trajectory import known_poses
 from .usual_mistakes import Corrected
 
 MOST, LEFT = 1.2, 0.8  # over the time between frames; share of the costs, of less no pose suffers
+MOST_LATE, LEFT_BY_CLOCK = 1.0, 0.4  # of stamps, over the time between frames; share of the costs
 SOFT = 3.0  # median distances, from which on they count less
 STEPS = 60  # of a fit
 
 
-def rolling_shutter(scene: Scene, known: tuple[PairMatches, Float64, list[tuple[int, int]]] | None) -> list[str]:
-    """A line where the readout that half of the pairs find explains a fifth of the others' distances or more; else none.
+def exposure_doubts(scene: Scene, known: Sample | None) -> list[str]:
+    """A line where what half of the pairs find explains the others' distances: a readout a fifth, or a delay most; else none.
 
-    `known`: matches, poses (P, 2, 4, 4) and frames of pairs. A constant delay of the images is fitted in both cases.
+    `known`: matches, poses (P, 2, 4, 4) and frames of pairs.
     """
     camera, period_s = scene.intrinsics, scene.timeline.period_s
     if known is None or camera is None or scene.poses is None or period_s <= 0:
@@ -42,18 +43,22 @@ def rolling_shutter(scene: Scene, known: tuple[PairMatches, Float64, list[tuple[
         late = delay + readout * (half.recorded[:, :, 1] / camera.height - 0.5)
         return sampson(moving.rays(half, k, period_s * late), k[0, 0]) / soft
 
-    fits, costs, halves = list[float](), np.zeros(2), (sample.of(False), sample.of(True))
+    fits, costs, halves = list[list[float]](), np.zeros(3), (sample.of(False), sample.of(True))
     for half, other in (halves, halves[::-1]):
         delayed = [*_fitted(partial(off, half), [0.0], [0.0]), 0.0]
         both = _fitted(partial(off, half), delayed)
-        costs += [float(np.sum(np.log1p(off(other, each)**2))) for each in (delayed, both)]
-        fits.append(both[1])
-    readout = abs(sum(fits)) / 2
-    if readout > MOST or costs[1] > LEFT * costs[0]:
-        return []
-    return [f'a rolling shutter: the camera reads the rows of an image over {1e3 * readout * period_s:.0f} ms, {readout:.2f} of '
-            'the time between frames. Poses take an image as one moment, and are wrong where the camera rotates, by more than '
-            'covariances have: use a global shutter, or one that reads faster']
+        costs += [float(np.sum(np.log1p(off(other, each)**2))) for each in ([0.0, 0.0], delayed, both)]
+        fits.append([delayed[0], both[1]])
+    delay, readout = np.mean(fits, axis=0)
+    if abs(readout) <= MOST and costs[2] <= LEFT * costs[1]:
+        return [f'a rolling shutter: the camera reads the rows of an image over {1e3 * abs(readout) * period_s:.0f} ms, '
+                f'{abs(readout):.2f} of the time between frames. Poses take an image as one moment, and are wrong where the camera '
+                'rotates, by more than covariances have: use a global shutter, or one that reads faster']
+    if abs(delay) <= MOST_LATE and costs[1] <= LEFT_BY_CLOCK * costs[0] and soft > SOFT * LEAST_PX:
+        return [f'matches are {soft / SOFT:.2f} px off the epipolar lines of the true motion in the median, and much less if the '
+                f'stamps of the ground truth are about {abs(delay) * period_s:.3f} s too {"late" if delay > 0 else "early"}: '
+                'correct its clock']
+    return []
 
 
 def _fitted(off: Callable[[Sequence[float]], Float64], start: list[float], fixed: Sequence[float] = ()) -> list[float]:

@@ -14,6 +14,7 @@ from lightglue_trt_ros.core.types import CAUSES, Float64
 
 from ..baselines import MatchedPoints
 
+ALL, OFF, REPEATED = 0.9, 0.5, 3  # shares of a pair's matches that stand, and that should not, of a repeated picture; such pairs
 MANY = 0.25  # share of the matches that stand, in half of the pairs; where fewer move with the scene, poses are of these
 
 
@@ -22,6 +23,7 @@ class StandingCheck:
 
     def __init__(self) -> None:
         self._shares: dict[int, list[float]] = {}  # of the matches of each pair, by stride
+        self._repeated = list[bool]()  # pairs of consecutive frames with one picture
 
     def add(self, stride: int, points: MatchedPoints, errors_px: Float64 | None, unit: float) -> None:
         """`errors_px` (M,) are distances to true epipolar lines; `unit` is pixels of the image to one of the engine's."""
@@ -30,11 +32,17 @@ class StandingCheck:
         steps = np.linalg.norm(np.asarray(points.current, np.float64) - points.reference, axis=1) / unit
         off = errors_px > CONTRADICTED_PX * unit
         stand, move = (np.count_nonzero(each) for each in ((steps < STILL_PX) & off, (steps > MOVING_PX) & ~off))
+        if stride == 1 and len(steps) >= LEAST:
+            self._repeated.append(bool(np.mean(steps < STILL_PX) > ALL and np.mean(off) > OFF))
         self._shares.setdefault(stride, []).append(stand / len(steps) if LEAST <= move < stand else 0.0)
 
     @property
     def doubts(self) -> list[str]:
         """A line, none where few stand."""
+        if (repeated := sum(self._repeated)) >= REPEATED and repeated < len(self._repeated):
+            return [f'in {repeated} of {len(self._repeated)} pairs of frames the whole picture stands while the true motion moves it: '
+                    'the camera or its driver repeats pictures, as thermal cameras do that calibrate, or the ground truth has '
+                    'noise or another clock there; leave these frames out']
         share, stride = max(((float(np.median(shares)), stride) for stride, shares in self._shares.items()), default=(0.0, 1))
         if share < MANY:
             return []

@@ -20,6 +20,10 @@ CONSISTENT_PX = 2.0  # in the reference image, after the true motion
 OFFSET_PX = 0.5  # by which right columns are off in the median, to be told
 STRETCHED, SURE = 0.05, 0.7  # relative difference of disparities; what is left of a difference that a wrong baseline explains
 FAR_LONGER = 1.5  # steps of the odometry, than those of the truth
+UNEVEN = 0.25  # of an offset, the median difference from it that a rotation of a camera leaves
+MANY = 0.25  # share of the frames
+KNOWN = 0.5  # share of an offset that may be left by the odometry's estimate of it
+NO_DISPARITY = 0.02  # of those of the true motion: both images are of one camera
 LOOSE_PX, FEW_PERCENT = 2.5, 5.0  # median difference that no rotation of a camera leaves; points with a right pixel
 
 
@@ -43,7 +47,7 @@ class StereoScore(MetricOdometryScore):
         self._disparities: list[Float64] = []
         self._expected: list[Float64] = []  # disparities by the true motion
         self._consistent: list[Float64] = []
-        self._has_right = False  # of any frame
+        self._right_shares: list[tuple[int, float]] = []  # of frames with a right image: number, points that have a right pixel
 
     def add(self, matches: FrameMatches | None, true_before: Float64 | None, true: Float64 | None) -> None:
         """A frame, None without a reference; true poses (4, 4), world from camera, of its reference and of it."""
@@ -54,10 +58,11 @@ class StereoScore(MetricOdometryScore):
         left, before = self.rig.left_points(matches.keypoints), self.rig.left_points(matches.reference_keypoints)
         right = np.full_like(left, np.nan)
         if matches.right_keypoints is not None:
-            self._has_right = True
             right = self.rig.right_points(matches.right_keypoints)
         known = np.asarray(np.isfinite(right).all(axis=1) & np.isfinite(left).all(axis=1), np.bool_)
         self._share(known)
+        if matches.right_keypoints is not None:
+            self._right_shares.append((len(self._true) - 1, self._shares[-1]))
         self._rows.append(np.abs(left - right)[known, 1] * self.rig.focal_px)
         disparities = (left - right)[:, 0]
         if true is None:
@@ -93,9 +98,13 @@ class StereoScore(MetricOdometryScore):
     @property
     def advice(self) -> str:
         """Advice about the calibration from the figures; empty: nothing."""
-        if self._has_right and self._shares and (share := 100 * float(np.mean(self._shares))) < FEW_PERCENT:
+        if self._right_shares and (share := 100 * float(np.mean(self._shares))) < FEW_PERCENT:
             return (f'{share:.1f} % of the points have a right pixel: check that left and right are not swapped, that both see the '
                     'same, and the calibration of the pair')
+        few = [number for number, share in self._right_shares if 100 * share < FEW_PERCENT]
+        if len(few) > MANY * len(self._right_shares):
+            return (f'in {len(few)} of {len(self._right_shares)} frames, first the {few[0]}th, fewer than {FEW_PERCENT:g} % of the '
+                    'points have a right pixel: check that left and right images are of one moment there')
         if not any(map(len, self._disparities)):  # a long baseline asks for a better resolution than the truth has
             ratio = self.length_ratio()
             return '' if ratio is None or 1 / FAR_LONGER < ratio < FAR_LONGER else _other_baseline(ratio)
@@ -103,14 +112,17 @@ class StereoScore(MetricOdometryScore):
         offset, stretch = float(np.median(differences)), float(np.median(differences / expected))
         left, if_stretched = (float(np.median(np.abs(differences - each))) for each in (offset, stretch * expected))
         if abs(stretch) > STRETCHED and if_stretched < SURE * min(left, float(np.median(np.abs(differences)))):
-            return _other_baseline(1 / max(1 + stretch, 1e-3))
-        if left > max(LOOSE_PX, abs(offset)):
-            return (f'disparities differ by {left:.2f} px from those of the true motion, and by no offset: check that left and '
-                    'right images are of one moment, and their calibration')
+            return (f'disparities are near 0, and {np.median(expected):.0f} px by the true motion: both images are of one camera'
+                    if 1 + stretch < NO_DISPARITY else _other_baseline(1 / (1 + stretch)))
+        if left > max(LOOSE_PX, abs(offset) * UNEVEN):
+            return (f'disparities differ by {left:.2f} px from those of the true motion, and not by one offset: check that left '
+                    'and right images are of one moment and in focus, and their calibration')
         if abs(offset) < OFFSET_PX:
             return ''
+        known = -self._odometry.window.right_offset_px  # as disparities have it
+        remedy = '' if abs(offset - known) < KNOWN * abs(offset) else ': calibrate anew'
         return (f'disparities are {offset:+.2f} px from those of the true motion in the median: the right camera is rotated '
-                'against its calibration (odometry estimates that)')
+                f'against its calibration (odometry estimates {known:+.2f} px){remedy}')
 
     def _triangulated(self, pose: Float64, ids: Float64, points: Float64) -> Float64:
         """Disparities (M,) on the shared plane by the true motion since the earliest sight; NaN where it does not resolve them."""

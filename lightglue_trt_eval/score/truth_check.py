@@ -22,10 +22,11 @@ from .usual_mistakes import INVERT, between, of_axes, reordered
 LEAST_DEG, LEAST_PAIRS, MOST_PAIRS = 0.3, 10, 500  # pairs that rotate less say nothing; so many are enough
 WRONG, RIGHT = 0.5, 0.25  # median difference over the usual rotation: with a mistake, and without it
 CLOCK_DEG, LEFT = 0.1, 0.5  # median difference that a clock may cause, and the share that is left where the clock is right
+LEAST_CLOCK_DEG, LEFT_OF_LESS = 0.03, 0.25  # of less more is explained; less spoils no pose
 MOST_OFF_S, STEP_S, NEAR_PERIODS = 2.0, 0.01, 3  # of clocks that are tried; between poses that are joined
 NEARLY = 2.0  # times the least difference, of clocks that are nearly as good
 LEAP_S = 0.0, 18.0, -18.0, 37.0, -37.0  # of clocks: those of GPS and of TAI are ahead of UTC
-SAME, LEAST_FROZEN = 1e-9, 3  # of a pose's entries; pairs
+SAME, LEAST_FROZEN, HELD = 1e-9, 3, 0.5  # of a pose's entries; pairs; others to one of these, where every third pose is new
 ABOVE_NOISE = 5  # rotations about a second axis, over what is left
 LEFT_HANDED = '; mirror axes that are left-handed, as those of Unity and CARLA are'
 
@@ -57,13 +58,17 @@ class TruthCheck:
     @property
     def doubts(self) -> list[str]:
         """Lines for people; none where the ground truth is right, or no usual mistake explains it."""
-        lines, count = [self._mistake()], len(self._frames)
-        if self._frozen >= LEAST_FROZEN and count >= LEAST_PAIRS:
+        count = len(self._frames)
+        is_held = self._frozen >= LEAST_FROZEN and self._frozen + count >= LEAST_PAIRS and \
+            count >= min(LEAST_PAIRS, HELD * self._frozen)
+        lines = [self._mistake(with_clock=not is_held)]
+        if is_held:
             lines.append(f'the ground truth stands still in {self._frozen} of {self._frozen + count} pairs of frames that rotate: '
                          'its tracker may repeat a pose while it sees nothing; remove these poses')
         return list(filter(None, lines))
 
-    def _mistake(self) -> str:
+    def _mistake(self, with_clock: bool) -> str:
+        """`with_clock`: also of a clock, which poses that are held seem to have."""
         if len(self._frames) < LEAST_PAIRS or self._scene.poses is None:
             return ''
         rows = np.unique(np.linspace(0, len(self._frames) - 1, MOST_PAIRS).round().astype(np.int64))
@@ -71,7 +76,7 @@ class TruthCheck:
         poses, usual = self._scene.poses[pairs], float(np.median(angles_deg(seen)))
         found = _apart(seen, poses)
         explained = _without_mistakes(poses, seen, found, usual)
-        if not explained and found > CLOCK_DEG:
+        if not explained and with_clock and found > LEAST_CLOCK_DEG:
             explained = self._clock(pairs, seen, found, usual)
         if not explained:
             return ''
@@ -81,7 +86,7 @@ class TruthCheck:
     def _clock(self, pairs: NDArray[np.int64], seen: Float64, found: float, usual: float) -> dict[str, float]:
         """As `_without_mistakes`, of a clock."""
         clock = self._best_clock(pairs, seen)
-        if clock.difference_deg >= min(LEFT * found, RIGHT * usual):
+        if clock.difference_deg >= min((LEFT if found > CLOCK_DEG else LEFT_OF_LESS) * found, RIGHT * usual):
             return {}
         late = 'late' if clock.late_s > 0 else 'early'
         leap = '; GPS and TAI are 18 and 37 s ahead of UTC' if abs(clock.late_s) > MOST_OFF_S else ''

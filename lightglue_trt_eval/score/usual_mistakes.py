@@ -42,21 +42,29 @@ class Mistake(NamedTuple):
 def mistakes(camera: Intrinsics, poses: Float64) -> list[Mistake]:
     """Those that are usual; `poses` (P, 2, 4, 4) world from camera, of both frames of pairs."""
     k = camera.k
-    return [*_without_parameters(camera, poses), *_of_matrix(camera, poses), _of_distortion(camera, poses), _of_place(k, poses),
-            _of_positions(k, poses), _of_mounting(k, poses)]
+    return [*_of_poses(k, poses), *mistakes_of_camera(camera, poses), _of_place(k, poses), _of_positions(k, poses),
+            _of_mounting(k, poses)]
 
 
-def _without_parameters(camera: Intrinsics, poses: Float64) -> list[Mistake]:
+def mistakes_of_camera(camera: Intrinsics, poses: Float64) -> list[Mistake]:
+    """Those of the calibration."""
+    undistorted = [_without_parameters('the images have no distortion, as rectified ones: give a calibration without coefficients',
+                                       Corrected(camera.k, poses, as_recorded=True))] if camera.lens.distorts else []
+    return [*undistorted, *_of_matrix(camera, poses), _of_distortion(camera, poses)]
+
+
+def _of_poses(k: Float64, poses: Float64) -> list[Mistake]:
+    """Those without parameters."""
     inverse, rotations = np.asarray(np.linalg.inv(poses), np.float64), poses.copy()
     rotations[..., :3, :3] = inverse[..., :3, :3]
-    models = {INVERT: Corrected(camera.k, inverse),
-              'its rotations are camera from world, its positions are not: invert the rotations': Corrected(camera.k, rotations)}
-    models |= {reason: Corrected(camera.k, read) for reason, read in reordered(poses).items()}
-    if camera.lens.distorts:
-        models['the images have no distortion, as rectified ones: give a calibration without coefficients'] = \
-            Corrected(camera.k, poses, as_recorded=True)
-    return [Mistake(partial(_always, model), [np.zeros(0)], partial(_always, reason), lambda _: True)
-            for reason, model in models.items()]
+    models = {INVERT: Corrected(k, inverse),
+              'its rotations are camera from world, its positions are not: invert the rotations': Corrected(k, rotations)}
+    models |= {reason: Corrected(k, read) for reason, read in reordered(poses).items()}
+    return [_without_parameters(reason, model) for reason, model in models.items()]
+
+
+def _without_parameters(reason: str, model: Corrected) -> Mistake:
+    return Mistake(partial(_always, model), [np.zeros(0)], partial(_always, reason), lambda _: True)
 
 
 def _always(given: Any, *_: object) -> Any:

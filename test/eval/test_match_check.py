@@ -71,6 +71,17 @@ def test_mistake_of_a_calibration_is_named(given: Intrinsics, real: Intrinsics, 
     assert re.search(f' if {reason}', line), line
 
 
+@pytest.mark.parametrize(('given', 'real', 'reason'), [
+    (zoomed(0.85), CAMERA, ' 0.[0-9]+ if the focal length is (399|400|401) px instead of 340, as of images that were cropped'),
+    (off_middle(), CAMERA, r' 0.[0-9]+ if the principal point is (319|320|321), (239|240|241) instead of 352, 264'),
+    (CAMERA, BENT, 'the images are distorted, and the calibration has no coefficients'), (BENT, CAMERA, 'no distortion'),
+    (CAMERA, CAMERA, '')])
+def test_calibration_of_a_camera_that_only_rotates_is_judged(given: Intrinsics, real: Intrinsics, reason: str) -> None:
+    poses = PATH * np.array([[1, 1, 1, 0]] * 3 + [[1] * 4])
+    found, _ = doubts(poses, given, real, seen=poses)
+    assert [bool(re.search(f'^matches without a step are not where .*{reason}', line)) for line in found] == [True] * bool(reason)
+
+
 def test_small_mistake_is_named_where_it_explains_most_of_the_distance() -> None:
     (line,), _ = doubts(PATH, zoomed(0.97), noise_px=0.03)
     assert 'only 0.02 if the focal length is 400 px instead of 388' in line

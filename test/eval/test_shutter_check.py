@@ -9,7 +9,7 @@ from support.trajectories import hand_held
 from lightglue_trt_eval.baselines import MatchedPoints
 from lightglue_trt_eval.predict.scene import SECOND, Scene, Timeline
 from lightglue_trt_eval.score.match_check import MatchCheck
-from lightglue_trt_eval.score.shutter_check import rolling_shutter
+from lightglue_trt_eval.score.shutter_check import exposure_doubts
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.datasets.sequence import Frame
 
@@ -37,7 +37,7 @@ def lines_of(readout: float, late: float = 0.0, noise_px: float = 0.15, truth_m:
                 second[n] = seen[:2] / seen[2]
         points = MatchedPoints(*((each + noise_px * rng.normal(size=each.shape)).astype(np.float32) for each in (first, second)))
         check.add((k, k + 1), points, scene.straight((k, k + 1), points))
-    return rolling_shutter(scene, check.sample)
+    return exposure_doubts(scene, check.sample)
 
 
 @pytest.mark.parametrize(('readout', 'late'), [(0.2, 0), (-0.3, 0), (0.2, 0.1), (0.9, 0.45)])
@@ -48,7 +48,15 @@ def test_rolling_shutter_is_named_with_its_readout(readout: float, late: float) 
     assert f'over {1000 * float(line.split(" of the time")[0].split()[-1]) / HZ:.0f} ms' in line
 
 
-@pytest.mark.parametrize(('readout', 'late', 'noise_px', 'truth_m'), [(0, 0.3, 0.15, 0), (0.1, 0, 0.6, 0), (0.2, 0, 3.0, 0),
+@pytest.mark.parametrize('late', [0.3, -0.15])
+def test_clock_that_explains_most_of_the_distance_is_named(late: float) -> None:
+    line, = lines_of(0, late)
+    found = float(line.split(' s too ')[0].split()[-1])
+    assert found == pytest.approx(abs(late) / HZ, rel=0.1)
+    assert line.endswith(f' s too {"late" if late > 0 else "early"}: correct its clock')
+
+
+@pytest.mark.parametrize(('readout', 'late', 'noise_px', 'truth_m'), [(0, 0.1, 0.6, 0), (0.1, 0, 0.6, 0), (0.2, 0, 3.0, 0),
                                                                       (0, 0, 0.15, 0.01)])
 def test_no_rolling_shutter_is_named_that_explains_little(readout: float, late: float, noise_px: float, truth_m: float) -> None:
     assert not lines_of(readout, late, noise_px, truth_m)

@@ -39,6 +39,16 @@ def test_matches_that_may_stand_get_no_line(given: dict[str, int]) -> None:
     assert lines(**given) == []
 
 
+@pytest.mark.parametrize(('pairs', 'off_px', 'named'), [(3, 4.0, True), (2, 4.0, False), (3, 1.0, False), (9, 4.0, False)])
+def test_picture_that_stands_in_some_pairs_is_named(pairs: int, off_px: float, named: bool) -> None:
+    check, reference = StandingCheck(), np.random.default_rng(0).uniform(0, 400, (50, 2)).astype(np.float32)
+    for pair in range(9):
+        step, error = (0.2, off_px) if pair < pairs else (9, 0.3)
+        check.add(1, MatchedPoints(reference, reference + np.float32(step)), np.full(50, error), 1)
+    line = f'in {pairs} of 9 pairs of frames the whole picture stands'
+    assert [each.startswith(line) for each in check.doubts] == [True] * named
+
+
 def test_pairs_without_a_true_motion_get_no_line() -> None:
     check = StandingCheck()
     assert check.doubts == []

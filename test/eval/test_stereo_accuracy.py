@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -17,8 +20,13 @@ from support.stereo_pairs import DISPARITY, camera_info, wall_pairs
 from support.stereo_pairs import FOCAL as WALL_FOCAL
 
 from lightglue_trt_eval.cli.evaluate_bag import main as evaluate_bag
+from lightglue_trt_eval.predict.frames import Frames
+from lightglue_trt_eval.predict.scene import SECOND, Scene, Timeline
 from lightglue_trt_eval.score.stereo_accuracy import StereoScore
 from lightglue_trt_ros.core.cameras import StereoRig, intrinsics_of
+from lightglue_trt_ros.core.images import gray_of
+from lightglue_trt_ros.datasets.bag import StereoRecording
+from lightglue_trt_ros.datasets.sequence import Frame, ImageRecord
 
 K = np.array([[FOCAL, 0, SIZE[0] / 2], [0, FOCAL, SIZE[1] / 2], [0, 0, 1]])
 
@@ -29,19 +37,23 @@ def rig() -> StereoRig:
 
 
 def tally(frames: int = 30, *, offset_px: float = 0.0, rows_px: float = 0.0, wrong: float = 0.0, hidden: int = 4,
-          scale: float = 1.0) -> StereoScore:
+          scale: float = 1.0, shown: float = 1.0, lost_from: int = 99) -> StereoScore:
     poses, rng, found = poses_of(frames), np.random.default_rng(0), StereoScore(rig())
     found.add(None, None, _scaled(poses[0], scale))
     for number, step in enumerate(steps(poses), 1):
         pixels, before, right = (np.asarray(points * FOCAL + K[:2, 2], np.float32) for points in (
             step.points, step.reference_points, np.column_stack([step.right_x, step.points[:, 1]])))
-        right += np.array([offset_px, rows_px], np.float32)
+        right = pixels + np.float32(shown) * (right - pixels) + np.array([offset_px, rows_px], np.float32)
         bad = rng.random(len(right)) < wrong
         right[bad, 0] = pixels[bad, 0] - rng.uniform(1, 120, bad.sum())
-        right[::hidden] = np.nan
+        right[::hidden if number < lost_from else 1] = np.nan
         matches = frame_matches(pixels, before, step.stamp, track_ids=step.ids.astype(np.uint32), right_keypoints=right)
         found.add(matches, _scaled(poses[number - 1], scale), _scaled(poses[number], scale))
     return found
+
+
+def _frames(images: list[np.ndarray]) -> list[Frame]:
+    return [Frame(k * SECOND // 10, 0, partial(ImageRecord.from_array, image), number=k) for k, image in enumerate(images)]
 
 
 def _scaled(pose: np.ndarray, scale: float) -> np.ndarray:
@@ -67,7 +79,8 @@ def test_errors_come_out_as_they_were_put_in():
     off = tally(offset_px=1.5, rows_px=0.4)
     assert off.figures()['stereo_disparity_px'] == pytest.approx(1.5, abs=0.05)
     assert off.figures()['stereo_row_px'] == pytest.approx(0.4, abs=1e-3)
-    assert 'disparities are -1.50 px from those of the true motion' in off.advice
+    assert re.search(r'disparities are -1.50 px from .* calibration \(odometry estimates -1.[45]. px\)$', off.advice)
+    assert tally(4, offset_px=40).advice.endswith(' px): calibrate anew')
     wrong = tally(wrong=0.3).figures()
     assert 60 < wrong['stereo_consistent'] < 85
     assert wrong['stereo_disparity_px'] < 0.05, 'a median'
@@ -80,8 +93,24 @@ def test_errors_come_out_as_they_were_put_in():
 
 @pytest.mark.slow
 def test_right_images_of_other_moments_or_sides_are_no_rotated_camera():
-    assert 'check that left and right images are of one moment' in tally(wrong=0.8).advice
+    assert 'check that left and right images are of one moment and in focus' in tally(wrong=0.8).advice
+    assert tally(12, lost_from=8).advice.startswith('in 4 of 11 frames, first the 8th, fewer than 5 % of the points have a right')
+    assert 'disparities are near 0, and ' in tally(shown=1e-3).advice, 'the left camera, once more'
     assert tally(hidden=1).advice.startswith('0.0 % of the points have a right pixel: check that left and right are not swapped')
+
+
+def test_right_images_that_cannot_be_are_counted_with_the_reason() -> None:
+    left, right = (list(each) for each in zip(*wall_pairs(6), strict=True))
+    right[1], right[2], right[5] = right[1][:-8], left[2], right[4]
+    notes = list[str]()
+    timeline = Timeline.of(_frames(left), 1.0)
+    right_images: Any = SimpleNamespace(bits=8, frames=lambda _: iter(_frames(right)))
+    stereo = StereoRecording(right_images, right_images, rig())
+    frames = Frames(lambda: _frames(left), gray_of, Scene(timeline), on_note=notes.append, stereo=stereo)
+    assert [shown.right is not None for shown in frames.read()] == [True, False, False, True, True, True]
+    assert [note[:note.find(',')] for note in notes] == [
+        'stereo: 2 of 6 frames have no right image of their stamp and size; the first that cannot be used: it has 256x184 pixels',
+        'stereo: 1 of 6 right images have the picture of the one before under a new stamp']
 
 
 def test_without_truth_there_is_less_to_say():

@@ -102,6 +102,11 @@ def test_clock_is_found_to_two_hundredths_of_a_second_among_noise(seed: int) -> 
     assert re.search(r'about 0.(38|39|40|41|42) s too late', found), found
 
 
+def test_clock_that_is_little_off_is_named_where_it_explains_nearly_all() -> None:
+    found, = doubts(path(0.01, 60), disturbed(path(count=60), turn=1e-4))
+    assert re.search(r'differs by 0.0[3-9], and only by 0.0[01] if its stamps are about 0.01 s too late', found), found
+
+
 @pytest.mark.parametrize('true', [path(), with_gap(path()), path(0.01), path()[::-1], np.full((COUNT, 4, 4), np.nan), None])
 def test_right_or_unexplained_ground_truth_gets_no_reason(true: np.ndarray | None) -> None:
     assert not doubts(true, disturbed(path()))
@@ -113,6 +118,8 @@ def test_ground_truth_that_stands_while_images_rotate_is_named() -> None:
     found, = doubts(true, disturbed(path()))
     assert found.startswith('the ground truth stands still in 9 of 119 pairs of frames that rotate: its tracker may repeat a pose')
     assert not doubts(np.tile(np.eye(4), (COUNT, 1, 1)), disturbed(path())), 'a camera that stands, by --degrade'
+    held, = doubts(path()[np.arange(16) // 2 * 2], disturbed(path()[:16]))
+    assert held.startswith('the ground truth stands still in 8 of 15 pairs of frames that rotate'), 'and its clock is right'
 
 
 def test_few_rotations_and_poor_matches_are_no_reason() -> None:
