@@ -40,8 +40,8 @@ class StandingCheck:
     def doubts(self) -> list[str]:
         """A line, none where few stand."""
         if (repeated := sum(self._repeated)) >= REPEATED and repeated < len(self._repeated):
-            return [f'in {repeated} of {len(self._repeated)} pairs of frames the whole picture stands while the true motion moves it: '
-                    'the camera or its driver repeats pictures, as thermal cameras do that calibrate, or the ground truth has '
+            return [f'in {repeated} of {len(self._repeated)} pairs of frames the whole picture stands while the true motion moves '
+                    'it: the camera or its driver repeats pictures, as thermal cameras do that calibrate, or the ground truth has '
                     'noise or another clock there; leave these frames out']
         share, stride = max(((float(np.median(shares)), stride) for stride, shares in self._shares.items()), default=(0.0, 1))
         if share < MANY:

@@ -14,6 +14,7 @@ from lightglue_trt_ros.core.types import Float64
 from lightglue_trt_ros.datasets.poses import poses_from, quaternions_from_rotations
 
 LEAST, MOST_BEND, MOST_OFF = 0.02, 1.0, 0.2  # of a change; of a radius; of the principal point, over the image's side
+MOST_SCALED = 1.5  # logarithm of a factor of K
 MOST_AWAY_M = 5.0  # of a camera from the point that poses are of
 OFF_AXES = 0.1  # of a rotation from one that swaps axes
 DIRECTIONS = ('right', 'left'), ('down', 'up'), ('forward', 'backward')  # of a camera's x, y and z, and against them
@@ -89,7 +90,8 @@ def _of_matrix(camera: Intrinsics, poses: Float64) -> list[Mistake]:
     k, side = camera.k, max(camera.width, camera.height)
 
     def with_focal_length(scale: Float64) -> Float64:
-        return np.asarray(k * np.array([[np.exp(scale[0]), 1, 1], [1, np.exp(scale[0]), 1], [1, 1, 1]]), np.float64)
+        times = _times(scale)[0]
+        return np.asarray(k * np.array([[times, 1, 1], [1, times, 1], [1, 1, 1]]), np.float64)
 
     def moved(shift: Float64) -> Float64:
         return np.asarray(k + k[0, 0] * np.array([[0, 0, shift[0]], [0, 0, shift[1]], [0, 0, 0]]), np.float64)
@@ -99,17 +101,31 @@ def _of_matrix(camera: Intrinsics, poses: Float64) -> list[Mistake]:
                 'cropped or zoomed: calibrate anew')
 
     def of_size(scale: Float64, _: bool) -> str:
-        return f'K is that of images {np.exp(-scale[0]):.2f} times as large: give the calibration of this size'
+        return f'K is that of images {1 / _times(scale)[0]:.2f} times as large: give the calibration of this size'
 
     def of_principal_point(shift: Float64, _: bool) -> str:
         (cx, cy), (old_cx, old_cy) = moved(shift)[:2, 2], k[:2, 2]
         return (f'the principal point is {cx:.0f}, {cy:.0f} instead of {old_cx:.0f}, {old_cy:.0f}: calibrate anew'
                 if k[0, 0] * np.abs(shift).max() < MOST_OFF * side else '')
 
+    def stretched(scales: Float64) -> Corrected:
+        return Corrected(np.diag([*_times(scales), 1]) @ k, poses)
+
+    def of_stretch(scales: Float64, _: bool) -> str:
+        wide, high = 1 / _times(scales)
+        return '' if abs(scales[0] - scales[1]) < LEAST else \
+            f'K is that of images {wide:.2f} times as wide and {high:.2f} times as high: give the calibration of this size'
+
     sizes = [np.array([each]) for each in (-0.7, 0.0, 0.7)]
     return [Mistake(lambda p: Corrected(with_focal_length(p), poses), [np.zeros(1)], _if_changed(of_focal_length)),
-            Mistake(lambda p: Corrected(np.diag([np.exp(p[0]), np.exp(p[0]), 1]) @ k, poses), sizes, _if_changed(of_size)),
+            Mistake(lambda p: Corrected(np.diag([*_times(p), *_times(p), 1]) @ k, poses), sizes, _if_changed(of_size)),
+            Mistake(stretched, [np.zeros(2)], _if_changed(of_stretch)),
             Mistake(lambda p: Corrected(moved(p), poses), [np.zeros(2)], _if_changed(of_principal_point))]
+
+
+def _times(scales: Float64) -> Float64:
+    """Factors of a K: without a limit, distances would vanish with the focal length."""
+    return np.asarray(np.exp(np.clip(scales, -MOST_SCALED, MOST_SCALED)), np.float64)
 
 
 def _of_distortion(camera: Intrinsics, poses: Float64) -> Mistake:

@@ -51,6 +51,10 @@ def zoomed(scale: float, all_of_k: bool = False) -> Intrinsics:
     return dataclasses.replace(CAMERA, k=k)
 
 
+def stretched(across: float) -> Intrinsics:
+    return dataclasses.replace(CAMERA, k=np.diag([across, 1, 1]) @ CAMERA.k)
+
+
 def off_middle(times: int = 1) -> Intrinsics:
     return dataclasses.replace(CAMERA, k=CAMERA.k + times * np.array([[0, 0, 32], [0, 0, 24], [0, 0, 0]]))
 
@@ -59,6 +63,7 @@ def off_middle(times: int = 1) -> Intrinsics:
     (zoomed(1.1), CAMERA, r'the focal length is (399|400|401) px instead of 440, as of images that were cropped'),
     (zoomed(0.7), CAMERA, r'the focal length is (399|400|401) px instead of 280, as'),
     (zoomed(2.0, True), CAMERA, r'K is that of images (1.99|2.00|2.01) times as large'),
+    (stretched(4 / 3), CAMERA, 'K is that of images 1.3[234] times as wide and (0.99|1.00|1.01) times as high: give'),
     (off_middle(), CAMERA, r'the principal point is (319|320|321), (239|240|241) instead of 352, 264'),
     (off_middle(3), CAMERA, r'the principal point is (319|320|321), (239|240|241) instead of 416, 312'),
     (CAMERA, BENT, 'the images are distorted, and the calibration has no coefficients: calibrate anew'),
