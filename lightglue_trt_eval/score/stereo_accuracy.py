@@ -103,8 +103,8 @@ class StereoScore(MetricOdometryScore):
                     'same, and the calibration of the pair')
         few = [number for number, share in self._right_shares if 100 * share < FEW_PERCENT]
         if len(few) > MANY * len(self._right_shares):
-            return (f'in {len(few)} of {len(self._right_shares)} frames, first in frame {few[0]}, fewer than {FEW_PERCENT:g} % of the '
-                    'points have a right pixel: check that left and right images are of one moment there')
+            return (f'in {len(few)} of {len(self._right_shares)} frames, first in frame {few[0]}, fewer than {FEW_PERCENT:g} % of '
+                    'the points have a right pixel: check that left and right images are of one moment there')
         if not any(map(len, self._disparities)):  # a long baseline asks for a better resolution than the truth has
             ratio = self.length_ratio()
             return '' if ratio is None or 1 / FAR_LONGER < ratio < FAR_LONGER else _other_baseline(ratio)
