@@ -10,15 +10,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lightglue_trt_ros.core.cameras import Intrinsics, distortion_model, is_rectified
+from lightglue_trt_ros.core.cameras import Intrinsics, distortion_model, intrinsics_of, is_rectified, same_view
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import Float64
+from lightglue_trt_ros.datasets.bag import BagRecording
+from lightglue_trt_ros.datasets.bag_storage import deserialize
 from lightglue_trt_ros.datasets.calibration_choices import doubt_of_size
 from lightglue_trt_ros.datasets.calibration_files import check_size, load_camera_in_body, load_intrinsics
 from lightglue_trt_ros.datasets.calibration_pairs import load_pair
+from lightglue_trt_ros.datasets.folder_recordings import FolderRecording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
-from lightglue_trt_ros.datasets.sequence import Frame, Recording, readable_frames
+from lightglue_trt_ros.datasets.sequence import CAMERA_INFO, Frame, Recording, readable_frames
 from lightglue_trt_ros.datasets.units import JUDGED_IMAGES, bits_note
 from lightglue_trt_ros.utils.errors import BagError, FrameError, naming
 
@@ -51,7 +54,7 @@ def open_scene(recording: Recording, options: EvaluationOptions, on_note: Callab
     stamps = timeline.stamps_ns
     rate = {'rate_hz': 1 / timeline.period_s} if timeline.period_s else {}
     part = {'recorded_frames': len(recording)} if options.max_frames is not None and options.max_frames < len(recording) else {}
-    return Scene(timeline, intrinsics, poses), {
+    return Scene(timeline, intrinsics, poses, other_view=_other_view(options, recording, size, intrinsics)), {
         'path': str(recording.path), 'topic': recording.image_topic, 'frames': len(timeline), **part,
         'duration_s': float(stamps[-1] - stamps[0]) * 1e-9, **rate, 'width': size[1], 'height': size[0], 'camera': camera,
         'calibration_source': None if intrinsics is None else _source(intrinsics, options), 'truth': truth,
@@ -115,6 +118,23 @@ def _intrinsics(options: EvaluationOptions, recording: Recording, size: tuple[in
         reason, advice = f'the recorded intrinsics cannot be used: {error}', ''
     left_out.append(reason)
     on_note(f'{reason}{advice}. Left out: {POSES}, odometry')
+    return None
+
+
+def _other_view(options: EvaluationOptions, recording: Recording, size: tuple[int, int],
+                used: Intrinsics | None) -> Intrinsics | None:
+    """What the calibration says of rectified images where these are raw by their name, or of raw ones; None: it is the same."""
+    rectified, topic = is_rectified(recording.image_topic), recording.image_topic
+    info = recording.camera_info if isinstance(recording, BagRecording) and not options.camera else None
+    own = recording.path / recording.calibration if isinstance(recording, FolderRecording) else None
+    path, other = options.camera or own, None
+    with suppress(BagError):  # a calibration has only one of both
+        if info is not None:
+            other = intrinsics_of(deserialize(info, CAMERA_INFO, topic), 'image_raw' if rectified else 'image_rect', size)
+        elif path is not None:
+            other = load_intrinsics(path, not rectified, lambda: (size[1], size[0]))
+        if used is not None and other is not None and other.size == used.size and not same_view(used, other):
+            return other
     return None
 
 

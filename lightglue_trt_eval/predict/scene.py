@@ -146,6 +146,7 @@ class Scene:
     intrinsics: Intrinsics | None = None
     poses: Float64 | None = None  # (N, 4, 4) world from camera, NaN where the truth says nothing
     measured: Measured = field(default_factory=Measured)
+    other_view: Intrinsics | None = None  # what the calibration says if the name of the images is wrong, which says rect or not
 
     def see(self, frame: int, shape: tuple[int, ...]) -> None:
         """Note the size of a frame, since intrinsics are valid for one size."""

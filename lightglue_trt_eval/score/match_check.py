@@ -100,14 +100,16 @@ class MatchCheck:
     @property
     def doubts(self) -> tuple[list[str], bool]:
         """Lines, none where matches fit or no usual mistake explains them; and whether these are surer than what rotations tell."""
-        camera = self._scene.intrinsics
+        camera, other_view = self._scene.intrinsics, self._scene.other_view
         if camera is None:
             return [], False
         if (known := self._moving.sample) is not None:
-            return _doubts(camera.k, known[0], known[1], mistakes(camera, known[1]), 'are off the epipolar lines of')
+            sample, poses, _ = known
+            return _doubts(camera.k, sample, poses, mistakes(camera, poses, other_view), 'are off the epipolar lines of')
         if (known := self._rotating.sample) is not None:
-            poses = _with_steps(known[1])
-            return _doubts(camera.k, known[0], poses, mistakes_of_camera(camera, poses), 'without a step are not where they are by')
+            sample, poses = known[0], _with_steps(known[1])
+            return _doubts(camera.k, sample, poses, mistakes_of_camera(camera, poses, other_view),
+                           'without a step are not where they are by')
         return [], False
 
 
@@ -154,7 +156,8 @@ def _fitted(mistake: Mistake, matches: PairMatches, start: Float64) -> Float64:
 
 
 def _median(sample: PairMatches, model: Corrected) -> float:
-    return float(np.median(np.abs(distances(sample, model))))
+    found = np.abs(distances(sample, model))
+    return float(np.median(np.where(np.isnan(found), np.inf, found)))  # NaN: no lens shows the point there
 
 
 class Rays(NamedTuple):
@@ -188,7 +191,8 @@ def _before(sample: PairMatches, model: Corrected) -> float:
 def _rays(sample: PairMatches, model: Corrected) -> Rays:
     steps = np.einsum('pji,pj->pi', model.poses[:, 1, :3, :3], model.poses[:, 0, :3, 3] - model.poses[:, 1, :3, 3])
     steps = steps / np.maximum(np.linalg.norm(steps, axis=1, keepdims=True), 1e-12)
-    plane = ((sample.recorded if model.as_recorded else sample.points) - model.k[:2, 2]) / np.diag(model.k)[:2]
+    seen = sample.points if model.view is None else model.view.lens.undistorted(sample.recorded.reshape(-1, 2)).points
+    plane = (seen.reshape(-1, 2, 2) - model.k[:2, 2]) / np.diag(model.k)[:2]
     plane = plane * (1 + model.bend * np.sum(plane**2, axis=2, keepdims=True))
     rays = np.concatenate([plane, np.ones((len(plane), 2, 1))], axis=2)
     rotations = between(model.poses)[sample.pair]

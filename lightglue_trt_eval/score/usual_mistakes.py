@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ class Corrected(NamedTuple):
     k: Float64  # (3, 3)
     poses: Float64  # (P, 2, 4, 4) world from camera, of both frames of each pair
     bend: float = 0.0  # relative change of a radius that is as long as the focal length
-    as_recorded: bool = False  # points have no distortion to remove
+    view: Intrinsics | None = None  # whose distortion the points have; None: that of the calibration
 
 
 class Mistake(NamedTuple):
@@ -40,18 +41,26 @@ class Mistake(NamedTuple):
     is_surer: Callable[[bool], bool] = lambda is_reversed: False  # than what rotations tell, if true steps are reversed or not
 
 
-def mistakes(camera: Intrinsics, poses: Float64) -> list[Mistake]:
-    """Those that are usual; `poses` (P, 2, 4, 4) world from camera, of both frames of pairs."""
+def mistakes(camera: Intrinsics, poses: Float64, other_view: Intrinsics | None = None) -> list[Mistake]:
+    """Those that are usual; `poses` (P, 2, 4, 4) world from camera, of both frames of pairs.
+
+    `other_view`: what the calibration says of rectified images where these are raw by their name, or of raw ones.
+    """
     k = camera.k
-    return [*_of_poses(k, poses), *mistakes_of_camera(camera, poses), _of_place(k, poses), _of_positions(k, poses),
+    return [*_of_poses(k, poses), *mistakes_of_camera(camera, poses, other_view), _of_place(k, poses), _of_positions(k, poses),
             _of_mounting(k, poses)]
 
 
-def mistakes_of_camera(camera: Intrinsics, poses: Float64) -> list[Mistake]:
+def mistakes_of_camera(camera: Intrinsics, poses: Float64, other_view: Intrinsics | None = None) -> list[Mistake]:
     """Those of the calibration."""
-    undistorted = [_without_parameters('the images have no distortion, as rectified ones: give a calibration without coefficients',
-                                       Corrected(camera.k, poses, as_recorded=True))] if camera.lens.distorts else []
-    return [*undistorted, *_of_matrix(camera, poses), _of_distortion(camera, poses)]
+    views = {}
+    if camera.lens.distorts:
+        views['the images have no distortion, as rectified ones: give a calibration without coefficients'] = \
+            replace(camera, d=np.zeros(5), distortion_model='plumb_bob')
+    if other_view is not None:
+        views[_of_view(other_view)] = other_view
+    return [*(_without_parameters(reason, Corrected(view.k, poses, view=view)) for reason, view in views.items()),
+            *_of_matrix(camera, poses), _of_distortion(camera, poses)]
 
 
 def _of_poses(k: Float64, poses: Float64) -> list[Mistake]:
@@ -66,6 +75,12 @@ def _of_poses(k: Float64, poses: Float64) -> list[Mistake]:
 
 def _without_parameters(reason: str, model: Corrected) -> Mistake:
     return Mistake(partial(_always, model), [np.zeros(0)], partial(_always, reason), lambda _: True)
+
+
+def _of_view(camera: Intrinsics) -> str:
+    if camera.lens.distorts:
+        return f'the images are not rectified, and K and D of the calibration count instead of P: give them (--camera), {camera}'
+    return f'the images are rectified, and P of the calibration counts instead of K and D: give it (--camera), {camera}'
 
 
 def _always(given: Any, *_: object) -> Any:

@@ -57,6 +57,15 @@ def test_the_only_info_is_taken_where_frame_ids_agree_by_convention(tmp_path: Pa
     assert (camera.k[0, 0], camera.source, note) == (80, 'CameraInfo on /driver/camera_info', '')
 
 
+def test_p_is_the_other_view_of_images_that_are_raw_by_their_name(tmp_path: Path) -> None:
+    info, options = Info(d=(-0.3, 0.1, 0.0, 0.0, 0.0), p=np.hstack([OTHER, np.zeros((3, 1))])), EvaluationOptions()
+    path = camera_bag(tmp_path / 'bag', {'/left/image_raw': Images(), '/left/camera_info': [info]})
+    scene = open_scene(options.open(path), options, [].append)[0]
+    assert scene.intrinsics is not None
+    assert scene.other_view is not None
+    assert (scene.intrinsics.k[0, 0], scene.other_view.k.tolist(), scene.other_view.d.any()) == (80, OTHER.tolist(), False)
+
+
 @pytest.mark.parametrize(('scale', 'is_told'), [(1.0, False), (1.5, True)])
 def test_k_of_images_that_were_resized_since_is_told(tmp_path: Path, scale: float, is_told: bool) -> None:
     resized = np.diag([scale, scale, 1]) @ K

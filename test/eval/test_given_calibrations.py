@@ -59,6 +59,9 @@ def test_projection_matrix_is_taken_for_a_rectified_topic(rectified: Path, tmp_p
     raw, _ = scene_of(make_bag(tmp_path / 'raw', 3), camera=file)
     assert raw.intrinsics is not None
     assert (raw.intrinsics.k[0, 0], raw.intrinsics.d.tolist()) == (120, D)
+    assert scene.other_view is not None
+    assert raw.other_view is not None
+    assert (scene.other_view.k[0, 0], raw.other_view.k[0, 0]) == (120, 110), 'in case that the name is wrong'
     file.write_text(ROS)
     with pytest.raises(BagError, match=rf'{file}: it has no projection_matrix'):
         scene_of(rectified, camera=file)

@@ -30,10 +30,11 @@ def pixels_of(camera: Intrinsics, places: np.ndarray) -> np.ndarray:
 
 
 def doubts(true: np.ndarray, given: Intrinsics = CAMERA, real: Intrinsics = CAMERA, seen: np.ndarray | None = None,
-           noise_px: float = NOISE_PX) -> tuple[list[str], bool]:
+           noise_px: float = NOISE_PX, other_view: Intrinsics | None = None) -> tuple[list[str], bool]:
     """Those about points that the `real` camera sees from the poses `seen`, with the calibration and the truth that are given."""
     seen, rng = hand_held(len(true)) if seen is None else seen, np.random.default_rng(0)
     scene = Scene(Timeline.of([Frame(k * SECOND // HZ, 0, lambda: None, number=k) for k in range(len(true))], 1.0), given, true)
+    scene.other_view = other_view
     check = MatchCheck(scene)
     for k in range(len(true) - 1):
         rays = np.column_stack([rng.uniform(-0.7, 0.7, 120), rng.uniform(-0.5, 0.5, 120), np.ones(120)])
@@ -87,6 +88,16 @@ def test_calibration_of_a_camera_that_only_rotates_is_judged(given: Intrinsics, 
     assert [bool(re.search(f'^matches without a step are not where .*{reason}', line)) for line in found] == [True] * bool(reason)
 
 
+@pytest.mark.parametrize(('given', 'real', 'reason'), [
+    (dataclasses.replace(zoomed(1.2), d=BENT.d), CAMERA, 'the images are rectified, and P of .*: give it .*, no distortion, fx 40'),
+    (zoomed(0.8), BENT, r'the images are not rectified, and K and D .*: give them .*, plumb_bob, fx 400.0, .* D \[-0.28, 0.07')])
+def test_view_of_the_calibration_that_fits_is_named(given: Intrinsics, real: Intrinsics, reason: str) -> None:
+    (line,), is_surer = doubts(PATH, given, real, other_view=real)
+    assert re.search(f' if {reason}', line), line
+    assert line.count(' if ') == 1
+    assert is_surer
+
+
 def test_small_mistake_is_named_where_it_explains_most_of_the_distance() -> None:
     (line,), _ = doubts(PATH, zoomed(0.97), noise_px=0.03)
     assert 'only 0.02 if the focal length is 400 px instead of 388' in line
@@ -133,7 +144,7 @@ def test_mirrored_ground_truth_is_named_from_seven_pairs() -> None:
 @pytest.mark.parametrize('true', [PATH, PATH * np.array([[1, 1, 1, 30]] * 3 + [[1] * 4]), PATH[::-1],
                                   np.tile(np.eye(4), (COUNT, 1, 1)), PATH[np.random.default_rng(0).permutation(COUNT)]])
 def test_right_or_unexplained_motion_gets_no_reason(true: np.ndarray) -> None:
-    assert doubts(true) == ([], False)
+    assert doubts(true, other_view=BENT) == ([], False)
 
 
 def test_wrong_matches_are_no_mistake() -> None:
