@@ -145,10 +145,12 @@ def choices(file: Path, size: Callable[[], tuple[int, int]] | None) -> dict[str,
 
 
 def _extrinsics_beside(file: Path) -> dict[str, Any]:
-    """R and T of extrinsics.yml next to intrinsics.yml, as OpenCV's stereo_calib writes both; else empty. Raises BagError."""
+    """R and T of extrinsics.yml next to intrinsics.yml, as OpenCV's stereo_calib writes both; else empty."""
     other = file.with_name(file.name.replace('intrinsic', 'extrinsic'))
-    values = values_of(other) if other != file and other.is_file() else {}
-    return {name: values[name] for name in 'RT'} if {'R', 'T'} <= values.keys() else {}
+    with suppress(BagError):  # of other tools: ScanNet's extrinsic_color.txt is a matrix alone
+        values = values_of(other) if other != file and other.is_file() else {}
+        return {name: values[name] for name in 'RT'} if {'R', 'T'} <= values.keys() else {}
+    return {}
 
 
 def _named_file(path: Path) -> str:

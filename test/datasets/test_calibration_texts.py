@@ -356,6 +356,12 @@ def test_scannets_texts_have_the_cameras_color_and_depth(write, text: str) -> No
     assert (depth.size, depth.k.tolist()) == ((48, 64), [[45.0, 0, 32.0], [0, 45.0, 24.0], [0, 0, 1]])
 
 
+def test_scannets_extrinsic_color_is_not_that_of_an_opencv_pair(write) -> None:
+    write('1 0 0 0\n0 1 0 0\n0 0 1 0\n0 0 0 1\n', 'extrinsic_color.txt')
+    path = write('450 0 319.5 0\n0 451 239.5 0\n0 0 1 0\n0 0 0 1\n', 'intrinsic_color.txt')
+    assert numbers(load_intrinsics(path, size=lambda: (640, 480))) == [450, 451, 319.5, 239.5]
+
+
 def test_text_of_another_tool_is_left_to_yaml(write) -> None:
     text = '# Intrinsic of a camera\nwidth: 640\nheight: 480\nfx: 450\nfy: 451\ncx: 319.5\ncy: 239.5\n'
     assert load_intrinsics(write(text)).width == 640
