@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def load_ground_truth(recording: Recording, *, topic: str | None = None, file: P
 
     Args:
         kind: Format of the file: tum, kitti or euroc. None: by its first line.
-        child_frame: The moving frame, where a topic has several.
+        child_frame: The moving frame, where a topic has several, or does not name it.
         camera_in_body: (4, 4) body from camera, where the poses are of a body. Left out, EuRoC's T_BS, KITTI's calibration or
             /tf_static give it.
         on_note: Gets a line for every pose or topic that is left out.
@@ -273,6 +274,8 @@ def _moving(tracks: list[Poses], topic: Topic, child_frame: str | None) -> Poses
         raise BagError(f'{topic.name} holds no pose that can be read')
     listing = '; '.join(map(str, tracks))
     if child_frame is not None:
+        if len(tracks) == 1 and not tracks[0].child:  # the messages do not say of what they are, and the user does
+            return replace(tracks[0], child=child_frame.strip('/'))
         named = [track for track in tracks if track.child == child_frame.strip('/')]
         if len(named) != 1:
             raise BagError(f'{topic.name} has {len(named)} sequences of poses of {child_frame}. It holds: {listing}')
@@ -289,7 +292,8 @@ def _of_camera(bag: BagRecording, poses: Poses, topic: Topic, camera_in_body: Fl
     if camera_in_body is not None:
         return trajectory.of_camera(camera_in_body, _MOVED)
     if not poses.child:
-        return trajectory.of_camera(None, _AS_IT_IS)
+        body = _body_of(bag.frame_id, _static_edges(bag, lambda line: None))
+        return trajectory.of_camera(None, _AS_IT_IS + f'; if they are of {body}: --truth-child-frame {body}' * bool(body))
     if poses.child == bag.frame_id:
         return trajectory.of_camera(None, "the camera's own")
     edges, fixed_by = _static_edges(bag, on_note), STATIC
@@ -307,6 +311,14 @@ def _of_camera(bag: BagRecording, poses: Poses, topic: Topic, camera_in_body: Fl
         raise BagError(f'{fixed_by} have several poses of {bag.frame_id} in {poses.child}, as {other[:3].round(3).tolist()} and '
                        f'{in_body[:3].round(3).tolist()}: say where the camera is in it (--camera-in-body)')
     return trajectory.of_camera(in_body, f'moved into {bag.frame_id} by {fixed_by}')
+
+
+def _body_of(frame: str, edges: list[Poses]) -> str:
+    """The frame at the root of `edges` that lead to `frame`; empty where none does."""
+    parents, root = {edge.child: edge.parent for edge in edges}, frame
+    while root in parents:
+        root = parents.pop(root)
+    return root if root != frame else ''
 
 
 def _static_edges(bag: BagRecording, on_note: Callable[[str], None]) -> list[Poses]:

@@ -129,6 +129,21 @@ def test_topics_of_a_body(tmp_path: Path, kind: str) -> None:
     assert not told
 
 
+@pytest.mark.parametrize('kind', [POSE, COVARIANCE])
+def test_named_body_of_a_topic_that_names_none_is_moved_into_the_camera(tmp_path: Path, kind: str) -> None:
+    """As /amcl_pose, which is base_footprint's."""
+    recording = Bag(tmp_path / 'bag').poses('/amcl_pose', kind, camera_poses() @ np.linalg.inv(OPTICAL)).static(
+        ('base_footprint', 'base_link', np.eye(4)), ('base_link', 'cam', OPTICAL), ('base_link', 'lidar', OPTICAL)).open()
+    doubtful, truth = load_ground_truth(recording), load_ground_truth(recording, child_frame='base_footprint')
+    assert doubtful is not None
+    assert truth is not None
+    assert doubtful.source.endswith('; if they are of base_footprint: --truth-child-frame base_footprint')
+    assert np.abs(truth.poses - camera_poses()).max() < 1e-12
+    assert not truth.as_camera
+    with pytest.raises(BagError, match="its poses are of wheel, and no /tf_static joins that to 'cam'"):
+        load_ground_truth(recording, topic='/amcl_pose', child_frame='wheel')
+
+
 def test_a_body_that_nothing_joins_to_the_camera(tmp_path: Path) -> None:
     bodies = camera_poses() @ np.linalg.inv(OPTICAL)
     recording = Bag(tmp_path / 'bag').poses('/odom', ODOMETRY, bodies).static(('base_link', 'lidar', OPTICAL)).open()
