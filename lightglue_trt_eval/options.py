@@ -77,7 +77,7 @@ class EvaluationOptions:
                                'where it is 0', type=Path, metavar='PNG')
     truth_topic: str | None = option(None, 'ground truth: a topic of poses in the bag, instead of the default', group='truth',
                                      metavar='TOPIC')
-    truth_child_frame: str | None = option(None, 'the moving frame, if a topic of poses has several, or names none', metavar='FRAME')
+    truth_child_frame: str | None = option(None, 'the moving frame, if a topic of poses has several or names none', metavar='FRAME')
     camera_in_body: Path | None = option(None, "the camera's pose in the body that the ground truth is of: a calibration file of "
                                          'EuRoC, Kalibr, VINS or ORB-SLAM; FILE:NAME as for --camera', type=Path, metavar='YAML')
     max_time_difference: float = option(0.02, 'largest difference between the stamps of an image and its pose, seconds; default: '

@@ -41,8 +41,9 @@ from .sequence import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE, IMAGE_TOPIC, Frame, 
 
 ARCHIVES = ('.gz', '.bz2', '.xz', '.lz4', *ZSTD, '.zip', '.tar', '.tgz', '.7z')  # that are not unpacked here
 VIDEOS = ('.mp4', '.avi', '.mov', '.mkv', '.webm', '.m4v')
-VIDEO_ADVICE = ('take its frames out (mkdir images, then ffmpeg -i {file} images/%06d.png), and write the stamp of each, in '
-                'seconds, into timestamps.txt next to images/')
+VIDEO_ADVICE = ('take its frames out, each once, and the stamp of each, as telephones have no constant rate: mkdir images, '
+                'ffmpeg -r 30 -i {file} images/%06d.png, and ffprobe -v error -select_streams v:0 -show_entries '
+                'frame=best_effort_timestamp_time -of default=nk=1:nw=1 {file} > timestamps.txt')
 STAMPS_ADVICE = ('write the stamp of each, in seconds and in the order of names, into timestamps.txt next to it, unless stamps are '
                  'their names')
 PACKETS = ('/Packet', '/FFMPEGPacket', '/CompressedVideo')  # types of videos
@@ -534,8 +535,10 @@ def _bag_without_metadata(path: Path) -> Path:
         return files[0] if len(files) == 1 else path
     ros1 = sorted((entry for entry in path.iterdir() if entry.suffix == '.bag' and not is_hidden(entry.name)), key=natural)
     if ros1:
-        raise BagError(f'{path} holds {len(ros1)} bag{"s" * (len(ros1) != 1)} of ROS 1, {ros1[0].name}: '
-                       + ROS1_ADVICE.format(file=ros1[0], folder=ros1[0].with_suffix('')))
+        advice = ROS1_ADVICE.format(file=ros1[0], folder=ros1[0].with_suffix(''))
+        if len(ros1) > 1:
+            advice = f'{advice}; or all, if they are parts of one recording: --src {path}/*.bag --dst {path / "ros2"}'
+        raise BagError(f'{path} holds {len(ros1)} bag{"s" * (len(ros1) != 1)} of ROS 1, {ros1[0].name}: {advice}')
     if bags := sorted(filter(is_bag, _inner_folders(path)), key=lambda folder: (len(folder.parts), natural(folder))):
         raise BagError(f'{path} is no recording, and has {len(bags)} bag{"s" * (len(bags) != 1)} in it: name one, as {bags[0]}')
     names = sorted(entry.name for entry in path.iterdir() if not is_hidden(entry.name))

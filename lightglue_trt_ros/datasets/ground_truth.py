@@ -25,7 +25,7 @@ from .own_odometry import PATH, TF, Origin, OwnOdometry
 from .pose_files import KINDS, axes_by_name, kind_of, read_arkitscenes, read_kitti, read_quaternions
 from .pose_json import read_nuscenes, read_spectacular
 from .pose_times import numbered, timed
-from .poses import Poses, Trajectory, are_on_grid, are_positions, interpolated
+from .poses import Poses, Trajectory, are_on_grid, are_positions, interpolated, optical_frame
 from .reconstructions import read_reconstruction
 from .sequence import POSE_STAMPED, POSE_TOPIC, Recording, Topic
 from .stamps import read_stamps
@@ -294,23 +294,32 @@ def _of_camera(bag: BagRecording, poses: Poses, topic: Topic, camera_in_body: Fl
     if not poses.child:
         body = _body_of(bag.frame_id, _static_edges(bag, lambda line: None))
         return trajectory.of_camera(None, _AS_IT_IS + f'; if they are of {body}: --truth-child-frame {body}' * bool(body))
-    if poses.child == bag.frame_id:
-        return trajectory.of_camera(None, "the camera's own")
     edges, fixed_by = _static_edges(bag, on_note), STATIC
-    in_body = static_transform(edges, poses.child, bag.frame_id)
+    frame, in_body = _placed(bag.frame_id, poses.child, edges)
     if in_body is None:  # ROS 1 publishes mountings again and again
         others = [other for other in bag.topics if other.type == TF and not other.name.endswith(STATIC)]
         edges += [edge for other in others for edge in read_poses(bag, other, lambda line: None) if edge.stays]
-        in_body, fixed_by = static_transform(edges, poses.child, bag.frame_id), 'the transforms that stay'
+        (frame, in_body), fixed_by = _placed(bag.frame_id, poses.child, edges), 'the transforms that stay'
+    if poses.child == bag.frame_id == frame:
+        return trajectory.of_camera(None, "the camera's own")
+    if frame != bag.frame_id:
+        on_note(f'the frame_id of the images, {bag.frame_id}, has x forward by {fixed_by}: they are taken as those of {frame}, the '
+                'optical frame below it. Let the driver write that')
     if in_body is None:
-        raise BagError(f'its poses are of {poses.child}, and no {STATIC} joins that to {bag.frame_id!r}, the frame of the images: '
+        raise BagError(f'its poses are of {poses.child}, and no {STATIC} joins that to {frame!r}, the frame of the images: '
                        'say where the camera is in it (--camera-in-body)')
     first = [Poses(edge.parent, edge.child, edge.stamps[:1], edge.rows[:1]) for edge in reversed(edges)]
-    other = static_transform(first, poses.child, bag.frame_id)
+    other = static_transform(first, poses.child, frame)
     if other is not None and np.abs(other - in_body).max() > _SAME:
-        raise BagError(f'{fixed_by} have several poses of {bag.frame_id} in {poses.child}, as {other[:3].round(3).tolist()} and '
+        raise BagError(f'{fixed_by} have several poses of {frame} in {poses.child}, as {other[:3].round(3).tolist()} and '
                        f'{in_body[:3].round(3).tolist()}: say where the camera is in it (--camera-in-body)')
-    return trajectory.of_camera(in_body, f'moved into {bag.frame_id} by {fixed_by}')
+    return trajectory.of_camera(in_body, f'moved into {frame} by {fixed_by}')
+
+
+def _placed(camera: str, body: str, edges: list[Poses]) -> tuple[str, Float64 | None]:
+    """The optical frame of images with the frame_id `camera`, and its pose in the body; None where no edges join them."""
+    frame = optical_frame(camera, ((edge.parent, edge.child, edge.matrices[-1]) for edge in edges))
+    return frame, static_transform(edges, body, frame)
 
 
 def _body_of(frame: str, edges: list[Poses]) -> str:

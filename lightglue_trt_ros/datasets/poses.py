@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -13,6 +14,8 @@ from ..utils.errors import BagError
 _STILL = 1e-3  # metres, and of the rotation matrix's entries
 _FAR_M = 10.0  # of a camera from a body: in most vehicles it is nearer, and millimetres are more
 FEW = 10  # poses that may have one rotation
+OPTICAL_IN_LINK = np.array([[0.0, 0, 1], [-1, 0, 0], [0, -1, 0]])  # x right, y down, z forward in x forward, y left, z up
+_ALIKE = 0.05  # of a rotation's entries
 GRID = 2.0**-32  # of numbers in the poses that this package computes: a quarter of a nanometre
 
 
@@ -80,6 +83,17 @@ class Poses:
     def stays(self) -> bool:
         """Whether it is repeated and does not move, as a mounting."""
         return len(self.stamps) > 1 and not self.moves
+
+
+def optical_frame(frame: str, transforms: Iterable[tuple[str, str, Float64]]) -> str:
+    """The frame with a camera's axes of images whose frame_id is `frame`; itself unless one below it is called optical.
+
+    `transforms` are parent, child and (4, 4) parent from child. Below camera_link, with x forward and z up, drivers have
+    camera_optical_link (REP 103), and some write camera_link into their images all the same.
+    """
+    below = {child for parent, child, pose in transforms if parent == frame and 'optical' in child.lower()
+             and np.abs(pose[:3, :3] - OPTICAL_IN_LINK).max() < _ALIKE}
+    return below.pop() if len(below) == 1 and 'optical' not in frame.lower() else frame
 
 
 def are_positions(rows: ArrayLike) -> bool:

@@ -201,7 +201,7 @@ def _of_llff(path: Path, recording: Recording) -> dict[str, Float64]:
             raise ValueError(f'{error}: name poses_bounds.npy of LLFF, or export a text') from None
         if table.ndim != 2 or table.shape[1] != 17 or not isinstance(recording, FolderRecording):
             raise ValueError(f'it has numbers of the shape {table.shape}: of .npy only poses_bounds.npy of LLFF (N, 17) is read, '
-                             'for a folder of images')
+                             'for a folder of images; write matrices as text, np.savetxt("poses.txt", poses.reshape(-1, 16))')
         names = sorted(file.name for file in recording.files)
         if len(names) != len(table):
             raise ValueError(f'it has {len(table)} poses, and {recording.path} {len(names)} images: give the folder of all')

@@ -325,6 +325,9 @@ def test_bags_of_ros_1_are_named_with_the_command_that_converts_them(tmp_path: P
     for path, words in ((tmp_path, 'holds 1 bag of ROS 1, run.bag: convert'), (tmp_path / 'run.bag', 'is no rosbag2 file')):
         with pytest.raises(BagError, match=rf'{words}.*rosbags-convert --src {tmp_path}/run.bag --dst {tmp_path}/run$'):
             open_recording(path)
+    (tmp_path / 'run_1.bag').write_bytes(b'#ROSBAG V2.0\n')
+    with pytest.raises(BagError, match=rf'holds 2 bags of ROS 1, .*: --src {tmp_path}/\*\.bag --dst {tmp_path}/ros2$'):
+        open_recording(tmp_path)
     (tmp_path / 'run.bag').rename(tmp_path / 'run.mcap')
     with pytest.raises(BagError, match=r'does not begin as an mcap file, but as a ROS 1 bag: name it \.bag, and convert it'):
         open_recording(tmp_path / 'run.mcap')

@@ -607,7 +607,7 @@ POSES: dict[str, tuple[Callable[[Path], Any], str]] = {
     'binary poses': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(at / 'x.bin', b'\x93NUMPY')),
         r'x.bin is no text: export it as text, with a line for each pose or stamp; of binary files only a whole images.bin'),
     'poses of NumPy': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=array(at / 'x.npy', (2, 3))),
-        r'x.npy: it has numbers of the shape \(2, 3\): of .npy only poses_bounds.npy of LLFF \(N, 17\) is read'),
+        r'x.npy: it has numbers of the shape \(2, 3\): of .npy only poses_bounds.npy of LLFF \(N, 17\) is read.*savetxt'),
     'half an array': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=file(at / 'x.npy', b'\x93NUMPY')),
         r'x.npy: .*: name poses_bounds.npy of LLFF, or export a text'),
     'LLFF, too many': (lambda at: load_ground_truth(open_recording(folder(at / 'f')), file=array(at / 'x.npy', (5, 17))),

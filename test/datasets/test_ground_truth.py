@@ -22,7 +22,14 @@ from lightglue_trt_ros.datasets.calibration_files import load_intrinsics
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
 from lightglue_trt_ros.datasets.own_odometry import OwnOdometry
 from lightglue_trt_ros.datasets.pose_files import kind_of, read_kitti, read_quaternions
-from lightglue_trt_ros.datasets.poses import Trajectory, are_on_grid, on_grid, poses_from, quaternions_from_rotations
+from lightglue_trt_ros.datasets.poses import (
+    OPTICAL_IN_LINK,
+    Trajectory,
+    are_on_grid,
+    on_grid,
+    poses_from,
+    quaternions_from_rotations,
+)
 from lightglue_trt_ros.datasets.sequence import Recording
 from lightglue_trt_ros.utils.errors import BagError
 
@@ -49,6 +56,9 @@ NED = np.array([[0.0, 0, 1, 0], [1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1]])  # Ta
 
 def camera_poses(count: int = COUNT) -> Float64:
     return np.stack([pose(turn([0.2, 1, 0.1], 0.1 * k), [0.1 * k, 0.01 * k * k, 1.0]) for k in range(count)])
+
+
+LOOKING = pose(OPTICAL_IN_LINK, [0, 0, 0])
 
 
 def pose_message(kind: str, stamp: int, parent: str, child: str, matrix: Float64) -> Any:
@@ -142,6 +152,29 @@ def test_named_body_of_a_topic_that_names_none_is_moved_into_the_camera(tmp_path
     assert not truth.as_camera
     with pytest.raises(BagError, match="its poses are of wheel, and no /tf_static joins that to 'cam'"):
         load_ground_truth(recording, topic='/amcl_pose', child_frame='wheel')
+
+
+@pytest.mark.parametrize('child', ['base_link', 'cam', 'cam_optical'])
+def test_optical_frame_below_the_frame_id_of_the_images_counts(tmp_path: Path, child: str) -> None:
+    """As where Gazebo's plugin, or a driver, writes camera_link into its images."""
+    mounting = {'base_link': OPTICAL, 'cam': LOOKING, 'cam_optical': np.eye(4)}[child]
+    bag, told = Bag(tmp_path / 'bag').poses('/truth', ODOMETRY, camera_poses() @ np.linalg.inv(mounting), child=child), list[str]()
+    truth = load_ground_truth(bag.static(('base_link', 'cam', OPTICAL @ np.linalg.inv(LOOKING)),
+                                         ('cam', 'cam_optical', LOOKING)).open(), on_note=told.append)
+    assert truth is not None
+    assert np.abs(truth.poses - camera_poses()).max() < 1e-12
+    assert [note.partition(' has x forward by /tf_static: they are taken as those of cam_optical')[0] for note in told] == [
+        'the frame_id of the images, cam,']
+
+
+@pytest.mark.parametrize('below', [[('cam', 'cam_optical', np.eye(4))], [('cam', 'cam_imu', LOOKING)],
+                                   [('cam', f'{side}_optical', LOOKING) for side in ('left', 'right')]])
+def test_frame_id_counts_where_no_single_optical_frame_is_below(tmp_path: Path, below: list[tuple[str, str, Float64]]) -> None:
+    bag, told = Bag(tmp_path / 'bag').poses('/truth', ODOMETRY, camera_poses(), child='cam'), list[str]()
+    truth = load_ground_truth(bag.static(*below).open(), on_note=told.append)
+    assert truth is not None
+    assert np.abs(truth.poses - camera_poses()).max() < 1e-12
+    assert not told
 
 
 def test_a_body_that_nothing_joins_to_the_camera(tmp_path: Path) -> None:
