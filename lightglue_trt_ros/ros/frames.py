@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..core.types import Float64
-from ..datasets.poses import poses_from
+from ..datasets.poses import optical_frame, poses_from
 from ..utils.errors import BagError
 
 
@@ -38,6 +38,10 @@ class FrameTree:
             if name in to_base:
                 return np.asarray(np.linalg.inv(to_base[name]) @ pose, np.float64)
         return None
+
+    def optical(self, frame: str) -> str:
+        """The frame of the camera whose images have the frame_id `frame`: one below it if that is the only optical one."""
+        return optical_frame(_plain(frame), ((parent, name, pose) for name, (parent, pose) in self._parents.items()))
 
     def root(self, frame: str) -> str:
         """The frame's last known ancestor on the robot; the frame itself where none is known."""

@@ -168,13 +168,17 @@ class OdometryNode(Node):  # type: ignore[misc]
         """Whether the camera's place on the robot is known; it is looked up for each cloud, as a joint may move it."""
         if not self._base:
             return True
-        mounting = self._frames.pose(camera, self._base)
+        optical = self._frames.optical(camera)
+        mounting = self._frames.pose(optical, self._base)
         if mounting is None:
             camera_root, base_root = self._frames.root(camera), self._frames.root(self._base)
             self._trouble = (f"no transform connects the camera's frame {camera!r} (below {camera_root!r}) with base_frame "
                              f'{self._base!r} (below {base_root!r}): publish the missing one on /tf_static, or correct base_frame')
             self._problems.warn(self.get_logger(), self._trouble)
             return False
+        if optical != camera.lstrip('/'):
+            self._problems.warn(self.get_logger(), f'the frame_id of the images, {camera}, has x forward by TF: {optical}, the optical '
+                                'frame below it, is taken as the camera. Let the driver write that')
         if self._pose is None:
             self._world = mounting
         self._mounting = mounting

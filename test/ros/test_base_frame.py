@@ -95,6 +95,17 @@ def test_poses_and_velocities_are_those_of_the_base(stack, monkeypatch, capfd):
     assert capfd.readouterr().err.count('no transform connects') == 2, 'a line for each place where the frames end'
 
 
+def test_optical_frame_below_the_frame_of_the_images_is_the_camera(stack, monkeypatch, capfd):
+    robot = Robot(stack, monkeypatch)
+    robot.tell(transform('base_link', 'camera', MOUNTED), transform('camera', 'camera_optical', OPTICAL))
+    assert robot.node._is_mounted('/camera')
+    np.testing.assert_allclose(robot.node._mounting, BASE_FROM_CAMERA, atol=1e-9)
+    assert 'has x forward by TF: camera_optical, the optical frame below it, is taken as the camera' in capfd.readouterr().err
+    assert robot.node._is_mounted('camera_optical')
+    np.testing.assert_allclose(robot.node._mounting, BASE_FROM_CAMERA, atol=1e-9)
+    assert not capfd.readouterr().err
+
+
 @pytest.mark.parametrize('has_base', [True, False])
 def test_covariances_are_those_of_the_base_in_the_axes_of_each_message(stack, monkeypatch, has_base):
     """The camera's errors, moved to the base: its rotation moves what is far from it."""
