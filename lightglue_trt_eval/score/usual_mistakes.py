@@ -19,6 +19,10 @@ MOST_SCALED = 1.5  # logarithm of a factor of K
 MOST_AWAY_M = 5.0  # of a camera from the point that poses are of
 OFF_AXES = 0.1  # of a rotation from one that swaps axes
 DIRECTIONS = ('right', 'left'), ('down', 'up'), ('forward', 'backward')  # of a camera's x, y and z, and against them
+BODIES = (  # axes, frame from camera, of frames that poses usually are of
+    [[0, 0, 1], [-1, 0, 0], [0, -1, 0]],  # ROS
+    [[0, 0, 1], [1, 0, 0], [0, 1, 0]],  # aircraft: x forward, z down
+    [[1, 0, 0], [0, -1, 0], [0, 0, -1]])  # OpenGL
 ORDERS = {'w, x, y, z': [1, 2, 3, 0], 'x, y, z, w': [3, 0, 1, 2]}  # of quaternions that were read in the other one
 INVERT = 'its poses are camera from world: invert them'
 
@@ -70,11 +74,20 @@ def _of_poses(k: Float64, poses: Float64) -> list[Mistake]:
     models = {INVERT: Corrected(k, inverse),
               'its rotations are camera from world, its positions are not: invert the rotations': Corrected(k, rotations)}
     models |= {reason: Corrected(k, read) for reason, read in reordered(poses).items()}
-    return [_without_parameters(reason, model) for reason, model in models.items()]
+    return [_without_parameters(reason, model) for reason, model in models.items()] + \
+        [_of_body(k, poses, np.array(axes, np.float64)) for axes in BODIES]
 
 
 def _without_parameters(reason: str, model: Corrected) -> Mistake:
     return Mistake(partial(_always, model), [np.zeros(0)], partial(_always, reason), lambda _: True)
+
+
+def _of_body(k: Float64, poses: Float64, axes: Float64) -> Mistake:
+    """Poses of a frame with usual `axes` (3, 3), frame from camera: about a motion that is straight, a fit knows no rotation."""
+    changed = poses.copy()
+    changed[..., :3, :3] = poses[..., :3, :3] @ axes
+    return Mistake(partial(_always, Corrected(k, changed)), [np.zeros(0)], lambda _, is_reversed: '' if is_reversed else
+                   of_axes(axes, are_known=True))
 
 
 def _of_view(camera: Intrinsics) -> str:

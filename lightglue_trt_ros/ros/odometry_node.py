@@ -177,8 +177,8 @@ class OdometryNode(Node):  # type: ignore[misc]
             self._problems.warn(self.get_logger(), self._trouble)
             return False
         if optical != camera.lstrip('/'):
-            self._problems.warn(self.get_logger(), f'the frame_id of the images, {camera}, has x forward by TF: {optical}, the optical '
-                                'frame below it, is taken as the camera. Let the driver write that')
+            self._problems.warn(self.get_logger(), f'the frame_id of the images, {camera}, has x forward by TF: {optical}, the '
+                                'optical frame below it, is taken as the camera. Let the driver write that')
         if self._pose is None:
             self._world = mounting
         self._mounting = mounting

@@ -136,6 +136,18 @@ def test_mistake_of_a_ground_truth_is_named(mistake: Callable[[np.ndarray], np.n
     assert found is surer
 
 
+@pytest.mark.parametrize(('axes', 'words'), [
+    ([[0, 0, 1], [-1, 0, 0], [0, -1, 0]], 'x forward, y left, z up'),
+    ([[1, 0, 0], [0, -1, 0], [0, 0, -1]], 'x right, y up, z backward')])
+def test_usual_axes_of_a_body_are_named_although_it_goes_straight(axes: list[list[int]], words: str) -> None:
+    straight = np.stack([pose([0.002 * np.sin(2 * k), 0.004 * np.sin(k), 0], [0, 0, 0.3 * k]) for k in range(20)])
+    in_body = np.eye(4)
+    in_body[:3, :3] = axes
+    (line,), _ = doubts(straight @ np.linalg.inv(in_body), seen=straight)
+    assert f'by its rotations {words}, as of a file' in line
+    assert line.count(' if ') == 1
+
+
 def test_mirrored_ground_truth_is_named_from_seven_pairs() -> None:
     (line,), _ = doubts(MIRROR @ hand_held(8) @ MIRROR)
     assert 'mirrored along the x axis' in line
