@@ -163,8 +163,8 @@ NONE_PASSED = 'there is no calibration'
     (ORIN, '10.3.0', 'tensorrt', '', 'fp16', 'compute capability 8.7 is below 8.9'),
     (ADA, '8.6.1', 'tensorrt', '', 'fp16', 'TensorRT 8.6.1 is older than 10'),
     (ADA, '10.16.1.11', 'tensorrt', NONE_PASSED, 'fp16', 'no calibrated FP8 matcher'),
-    (ADA, '10.0.1', 'tensorrt', '', 'fp8', 'a calibration that passed'),
-    (ADA, '1.7.1.116', 'tensorrt_rtx', '', 'fp8', 'a calibration that passed'),
+    (ADA, '10.0.1', 'tensorrt', '', 'fp8', 'an FP8 graph, given or calibrated'),
+    (ADA, '1.7.1.116', 'tensorrt_rtx', '', 'fp8', 'an FP8 graph, given or calibrated'),
     (BLACKWELL, '11.0.0.114', 'tensorrt', '', 'fp8', 'compute capability 12.0'),
 ])
 def test_auto_says_which_of_the_three_decided(capability, version, flavour, uncalibrated, matcher, decided_by):
