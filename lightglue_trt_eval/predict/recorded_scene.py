@@ -29,6 +29,7 @@ from ..images.degradation import camera_stands
 from ..options import EvaluationOptions
 from .nearby_files import calibrations_near, ground_truths_near
 from .scene import SECOND, Scene, Timeline
+from .slow_truth import doubt_of_slow_truth
 
 POSES = 'epipolar precision, pose errors, drift'  # what a truth is needed for
 FASTEST_M_S = 100.0  # of a ground truth in metres
@@ -200,6 +201,8 @@ def _poses(options: EvaluationOptions, recording: Recording, timeline: Timeline,
             if (speed := _speed(poses, timeline)) > FASTEST_M_S:
                 on_note(f'the ground truth moves at {speed:.0f} m/s: if that is wrong, its unit is not the metre; divide '
                         'millimetres by 1000')
+            if doubt := doubt_of_slow_truth(truth, poses, timeline):
+                on_note(doubt)
             return poses, f'{truth.source}, {len(truth)} pose{"s" * (len(truth) != 1)}', truth.as_camera
         near = ground_truths_near(recording, timeline.stamps_ns, options.max_time_difference)
         reason, advice = 'no ground truth in the recording', f'; --truth-topic or --truth names one{near}'
