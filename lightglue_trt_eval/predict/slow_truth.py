@@ -40,7 +40,7 @@ def doubt_of_slow_truth(truth: Trajectory, poses: Float64, timeline: Timeline) -
     images_hz, truth_hz = 1 / timeline.period_s, SECOND / period
     return (f'the ground truth has {truth_hz:.3g} poses a second, the images come {images_hz:.3g} times: between '
             f'two poses a constant motion is taken, which is off by about {degrees:.2g} degrees and {metres:.2g} m, of a step of '
-            f'{step:.2g} m. Figures by the truth are too low: give a faster one, or take frames near a pose alone '
+            f'{step:.2g} m. Figures by it are too low: give a faster one, or take frames near a pose alone '
             f'(--max-time-difference {period / SECOND / 10:.2g}, and --strides that lead from pose to pose)')
 
 
