@@ -98,8 +98,10 @@ class MethodScore:
 
     def _add_pair(self, stride: int, frames: tuple[int, int], prediction: Prediction, agreed: Agreement | None) -> None:
         points = prediction.points
-        scored, straight = score_points(self._scene, frames, points, self._scene.motion(frames), estimator=self._estimator)
-        self._standing_check.add(stride, points, scored.errors_px, self._unit)
+        motion, camera = self._scene.motion(frames), self._scene.camera(frames)
+        focal_px = 0.0 if camera is None else float(camera[0, 0])
+        scored, straight = score_points(self._scene, frames, points, motion, estimator=self._estimator)
+        self._standing_check.add(stride, points, scored.errors_px, self._unit, motion, focal_px)
         known: dict[str, Any] = {'layers': prediction.layers}
         if agreed is not None:
             known |= zip(('retention', 'agreement_f1', 'count_ratio'), agreed, strict=True)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lightglue_trt_eval.baselines import MatchedPoints
+from lightglue_trt_eval.predict.scene import Motion
 from lightglue_trt_eval.score.standing_check import StandingCheck
 
 
@@ -47,6 +48,15 @@ def test_picture_that_stands_in_some_pairs_is_named(pairs: int, off_px: float, n
         check.add(1, MatchedPoints(reference, reference + np.float32(step)), np.full(50, error), 1)
     line = f'in {pairs} of 9 pairs of frames the whole picture stands'
     assert [each.startswith(line) for each in check.doubts] == [True] * named
+
+
+@pytest.mark.parametrize(('step_m', 'per_depth', 'named'), [(0.1, 0.05, True), (0.01, 0.05, False), (0.1, 0.01, False)])
+def test_picture_that_stands_on_its_true_lines_is_named_by_the_step(step_m: float, per_depth: float, named: bool) -> None:
+    check, reference = StandingCheck(), np.random.default_rng(0).uniform(0, 400, (50, 2)).astype(np.float32)
+    for pair in range(9):
+        step, motion = (0.2, Motion(step_m, None)) if pair < 3 else (9, Motion(0.1, per_depth))
+        check.add(1, MatchedPoints(reference, reference + np.float32(step)), np.full(50, 0.3), 1, motion, 400)
+    assert [each.startswith('in 3 of 9 pairs of frames the whole picture stands') for each in check.doubts] == [True] * named
 
 
 def test_pairs_without_a_true_motion_get_no_line() -> None:
