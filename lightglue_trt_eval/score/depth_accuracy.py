@@ -13,9 +13,12 @@ from lightglue_trt_ros.odometry.sliding_window import MatchOdometry, Quality
 from lightglue_trt_ros.odometry.two_view import relative_pose
 
 from ..predict.scene import MIN_BASELINE_M
+from .pair_score import FEW
 from .trajectory import MetricOdometryScore
 
 ERROR_EDGES = np.geomspace(1e-6, 100, 3000)  # bins of relative errors
+ANOTHER_UNIT = 3.0  # ratio of median depths of the same points in two consecutive frames: no camera comes so near in one
+FITS, LEAST, NEAR_PX = 0.8, 500, 3.0  # share within two deviations, 0.95 if right; depths that tell it; from true epipolar lines
 SCALED, OFF_SCALE, SPREAD = 10, 0.08, 0.25  # steps that tell a scale, how far it is off, and steps from it in the median
 
 
@@ -27,6 +30,8 @@ class DepthScore(MetricOdometryScore):
         self._lost = 0  # frames that the odometry has no pose of
         self._errors = np.zeros(len(ERROR_EDGES) - 1, np.int64)  # histogram of relative errors
         self._within = np.zeros(2, np.int64)  # errors within one and two standard deviations
+        self._focal_px, self._fitting = float(camera.k[0, 0]), np.zeros(2, np.int64)  # of matches near true lines: those, and all
+        self._changes: list[tuple[int, float]] = []  # frames, and how many times as far as in the frame before their points are
 
     def add(self, matches: FrameMatches | None, located: Positions | None, true_before: Float64 | None,
             true: Float64 | None) -> None:
@@ -38,7 +43,13 @@ class DepthScore(MetricOdometryScore):
             return
         z = matches.xyz[:, 2].astype(np.float64)
         self._share(np.isfinite(z))
-        if located is None or true_before is None or true is None:
+        if located is None:
+            return
+        times = z / located.xyz[:, 2]
+        known = np.isfinite(times)
+        if known.sum() >= FEW:
+            self._changes.append((len(self._true) - 1, float(np.median(times[known]))))
+        if true_before is None or true is None:
             return
         rotation, translation = relative_pose(true_before, true)
         along = located.xyz @ rotation[2]
@@ -49,6 +60,11 @@ class DepthScore(MetricOdometryScore):
         deviations = errors / np.hypot(matches.sigma_z[both], predicted_sigma)
         self._errors += np.histogram(np.clip(errors / predicted[both], ERROR_EDGES[0], ERROR_EDGES[-1]), ERROR_EDGES)[0]
         self._within += [np.count_nonzero(deviations < 1), np.count_nonzero(deviations < 2)]
+        lines = np.cross(translation, located.xyz[both] / located.xyz[both, 2:] @ rotation.T)
+        with np.errstate(invalid='ignore', divide='ignore'):  # NaN: cameras at one place
+            off = np.abs(np.sum(lines * matches.xyz[both], axis=1)) / z[both] / np.linalg.norm(lines[:, :2], axis=1)
+        near = ~(off * self._focal_px > NEAR_PX)  # wrong matches say nothing of a depth
+        self._fitting += [np.count_nonzero(near & (deviations < 2)), np.count_nonzero(near)]
 
     @property
     def _too_long(self) -> float | None:
@@ -65,9 +81,17 @@ class DepthScore(MetricOdometryScore):
     @property
     def advice(self) -> str:
         """Advice about the depth from the figures; empty: nothing."""
+        if jumps := [each for each in self._changes if not 1 / ANOTHER_UNIT < each[1] < ANOTHER_UNIT]:
+            (frame, times), count = jumps[0], len(self._changes)
+            return (f'in {len(jumps)} of {count} frames, first in frame {frame}, points are {times:.3g} times as far away as in '
+                    'the frame before: depth images have different units; write all in one')
         ratio = self._too_long
         if ratio is None:
-            return ''
+            fitting, count = self._fitting.tolist()
+            return '' if count < LEAST or fitting >= FITS * count else (
+                f'{100 * fitting / count:.0f} % of the depths are within two standard deviations of those of the frame before '
+                'after the true motion, where 95 are right: check that depth images are registered to the images and of their '
+                'moment, that unknown pixels are 0 or NaN, the noise of the camera, and the ground truth')
         return (f'the steps by depth are {ratio:.3g} times as long as the true ones: check the unit of the depth (--depth-scale), '
                 'that it is registered to the images, and the unit of the ground truth')
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from argparse import ArgumentParser
 from collections.abc import Callable
 from pathlib import Path
@@ -103,6 +104,34 @@ def test_deviations_count_those_of_both_depth_images() -> None:
         assert 92 < found['depth_within_2_sigma'] < 98
     assert half['depth_within_1_sigma'] < 60
     assert one['depth_error_p50'] == pytest.approx(100 * 0.6745 * NOISE * 2.7, rel=0.15), 'half of all normal errors are below'
+
+
+def advice_of(matches: FrameMatches, true: np.ndarray | None = None) -> str:
+    score = DepthScore(CAMERA)
+    score.add(None, None, None, np.eye(4))
+    score.add(matches, located(matches, depth_of(np.eye(4))), np.eye(4), motion() if true is None else true)
+    return score.advice
+
+
+@pytest.mark.parametrize(('scale', 'line'), [
+    (1.0, ''), (1.005, ''),
+    (1.05, '0 % of the depths are within two standard deviations of those of the frame before after the true motion'),
+    (10.0, 'in 1 of 1 frames, first in frame 1, points are 9 times'), (0.2, 'in 1 of 1 frames, first in frame 1, points are 0.1')])
+def test_depth_that_contradicts_the_frame_before_is_named(scale: float, line: str) -> None:
+    found = advice_of(matches_of(depth_of(motion()), scale))
+    assert found.startswith(line)
+    assert bool(found) == bool(line)
+
+
+def test_wrong_matches_and_standing_cameras_blame_no_depth() -> None:
+    matches = matches_of(depth_of(motion()))
+    wrong = matches.reference_keypoints.copy()
+    wrong[:1600] = np.roll(wrong[:1600], 7, axis=0)
+    assert advice_of(dataclasses.replace(matches, reference_keypoints=wrong)) == ''
+    before = depth_of(np.eye(4))
+    positions = locate(before, wrong, matches.covariances)
+    assert advice_of(dataclasses.replace(matches, keypoints=wrong, reference_keypoints=wrong, xyz=positions.xyz,
+                                         sigma_z=positions.sigma_z), np.eye(4)) == ''
 
 
 @pytest.mark.slow
