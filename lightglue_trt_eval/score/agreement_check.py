@@ -36,8 +36,8 @@ def disagreement(table: Table, second: Table) -> list[str]:
     if 0 < jumps.sum() <= MOST_JUMPS * len(jumps) and np.median(near) >= RIGHT and not _within(table, known) < FITS:
         first = int(np.flatnonzero(known)[jumps.argmax()])
         return [f'in {jumps.sum()} of {len(jumps)} pairs of frames, first of {table["reference_frame"][first]} and '
-                f'{table["frame"][first]}, matches agree with each other and not with the ground truth: it jumps there, frames are '
-                'out of order, or something large moves']
+                f'{table["frame"][first]}, matches agree with each other and not with the ground truth: it jumps there, the '
+                'camera zooms, frames are out of order, or something large moves']
     return []
 
 
@@ -56,8 +56,8 @@ def misfit(table: Table, returning: Sequence[float], period_s: float, remedy: st
     if known:
         shares += f', {100 * within:.0f} % are within two of their standard deviations of one motion, where 95 are right'
     if back > RETURN and (within < FITS if known else inliers < NO_MOTION):
-        return [f'{shares}: they are right and fit no single motion, as with a rolling shutter, a lens that the calibration does '
-                'not describe, or much that moves']
+        return [f'{shares}: they are right and fit no single motion, as with a rolling shutter, a zoom, a lens that the '
+                'calibration does not describe, or much that moves']
     if inliers < NO_MOTION and back > RETURN:
         return [f'{shares}: they are imprecise, as of noise, little contrast or blur, or much moves{remedy}']
     if inliers < POOR:
@@ -92,5 +92,5 @@ def _reason(table: Table, second: Table, known: NDArray[np.bool_]) -> str:
         return (f'of frames two apart {100 * others.mean():.0f} % are; two cameras send images alternately, as a stereo pair on '
                 'one topic, or every second stamp is off: give each camera its own topic or folder')
     return ('the figures against it measure the ground truth and the calibration; check noise, rate and clock of the poses, the '
-            'calibration, that the images are of one camera, in order, and whether most of them is a thing that moves by itself, '
-            'or a part of the vehicle, which --mask leaves out')
+            'calibration, that the camera neither zooms nor stabilises its images, that these are of one camera, in order, and '
+            'whether most of them is a thing that moves by itself, or a part of the vehicle, which --mask leaves out')

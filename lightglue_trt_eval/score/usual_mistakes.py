@@ -126,7 +126,7 @@ def _of_matrix(camera: Intrinsics, poses: Float64) -> list[Mistake]:
 
     def of_focal_length(scale: Float64, _: bool) -> str:
         return (f'the focal length is {with_focal_length(scale)[0, 0]:.0f} px instead of {k[0, 0]:.0f}, as of images that were '
-                'cropped or zoomed: calibrate anew')
+                'cropped or zoomed, or taken under water: calibrate anew')
 
     def of_size(scale: Float64, _: bool) -> str:
         return f'K is that of images {1 / _times(scale)[0]:.2f} times as large: give the calibration of this size'

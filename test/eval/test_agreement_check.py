@@ -21,6 +21,7 @@ def test_truth_that_contradicts_matches_is_named_with_both_shares() -> None:
     line, = pairs([0.52] * 6)
     assert line.startswith('matches agree with each other (inliers 93 %) and not with the ground truth (52 % within 3 px of its '
                            'epipolar lines; rotations differ by 0.30 degrees): the figures against it measure')
+    assert 'check noise, rate and clock of the poses, the calibration, that the camera neither zooms nor stabilises' in line
     assert not pairs([0.52] * 6, inliers=60), 'poor matches contradict themselves'
 
 
