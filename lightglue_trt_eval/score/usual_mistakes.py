@@ -15,6 +15,7 @@ from lightglue_trt_ros.core.types import Float64
 from lightglue_trt_ros.datasets.poses import poses_from, quaternions_from_rotations
 
 LEAST, MOST_BEND, MOST_OFF = 0.02, 1.0, 0.2  # of a change; of a radius; of the principal point, over the image's side
+BENT_PX = 5.0  # of a corner of the image by its lens; less can hardly be told from none
 MOST_SCALED = 1.5  # logarithm of a factor of K
 MOST_AWAY_M = 5.0  # of a camera from the point that poses are of
 OFF_AXES = 0.1  # of a rotation from one that swaps axes
@@ -60,11 +61,12 @@ def mistakes_of_camera(camera: Intrinsics, poses: Float64, other_view: Intrinsic
     views = {}
     if camera.lens.distorts:
         views['the images have no distortion, as rectified ones: give a calibration without coefficients'] = \
-            replace(camera, d=np.zeros(5), distortion_model='plumb_bob')
+            _undistorted(camera)
     if other_view is not None:
         views[_of_view(other_view)] = other_view
     return [*(_without_parameters(reason, Corrected(view.k, poses, view=view)) for reason, view in views.items()),
-            *_of_matrix(camera, poses), _of_distortion(camera, poses)]
+            *_of_matrix(camera, poses), _of_distortion(camera, poses),
+            *([_of_rectification(camera, poses)] if _bent_px(camera) > BENT_PX else [])]
 
 
 def _of_poses(k: Float64, poses: Float64) -> list[Mistake]:
@@ -149,6 +151,30 @@ def _of_matrix(camera: Intrinsics, poses: Float64) -> list[Mistake]:
             Mistake(lambda p: Corrected(np.diag([*_times(p), *_times(p), 1]) @ k, poses), sizes, _if_changed(of_size)),
             Mistake(stretched, [np.zeros(2)], _if_changed(of_stretch)),
             Mistake(lambda p: Corrected(moved(p), poses), [np.zeros(2)], _if_changed(of_principal_point))]
+
+
+def _of_rectification(camera: Intrinsics, poses: Float64) -> Mistake:
+    """The images were rectified to another K."""
+    k, flat = camera.k, _undistorted(camera)
+
+    def rectified(given: Float64) -> Corrected:
+        times, (right, down) = _times(given[:1])[0], k[0, 0] * given[1:]
+        shift = np.array([[0, 0, k[0, 2] + right], [0, 0, k[1, 2] + down], [0, 0, 0]])
+        return Corrected(k * np.diag([times, times, 1]) + shift, poses, view=flat)
+
+    return Mistake(rectified, [np.zeros(3)], _if_changed(
+        lambda given, _: f'the images have no distortion, and a focal length of {rectified(given).k[0, 0]:.0f} px instead of '
+                         f'{k[0, 0]:.0f}, as rectified ones: give their own calibration (P, not K and D)'))
+
+
+def _undistorted(camera: Intrinsics) -> Intrinsics:
+    return replace(camera, d=np.zeros(5), distortion_model='plumb_bob')
+
+
+def _bent_px(camera: Intrinsics) -> float:
+    """How far the lens moves a corner of the image."""
+    corner = np.zeros((1, 2))
+    return float(np.nan_to_num(np.linalg.norm(camera.lens.undistorted(corner).points - corner), nan=np.inf))
 
 
 def _times(scales: Float64) -> Float64:

@@ -69,6 +69,8 @@ def off_middle(times: int = 1) -> Intrinsics:
     (off_middle(3), CAMERA, r'the principal point is (319|320|321), (239|240|241) instead of 416, 312'),
     (CAMERA, BENT, 'the images are distorted, and the calibration has no coefficients: calibrate anew'),
     (BENT, CAMERA, 'the images have no distortion, as rectified ones: give a calibration without coefficients'),
+    (BENT, zoomed(0.8), 'the images have no distortion, and a focal length of (319|320|321) px instead of 400, as rectified ones'),
+    (dataclasses.replace(zoomed(1.1), d=BENT.d), BENT, 'the focal length is 39[0-9] px instead of 440, as'),
     (dataclasses.replace(CAMERA, d=-BENT.d), BENT, 'the distortion is another one than that of the calibration')])
 def test_mistake_of_a_calibration_is_named(given: Intrinsics, real: Intrinsics, reason: str) -> None:
     (line,), _ = doubts(PATH, given, real)
