@@ -8,9 +8,10 @@ import numpy as np
 
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.depth import Positions
+from lightglue_trt_ros.core.geometry import epipolar_distances
 from lightglue_trt_ros.core.types import Float64, FrameMatches
 from lightglue_trt_ros.odometry.sliding_window import MatchOdometry, Quality
-from lightglue_trt_ros.odometry.two_view import relative_pose
+from lightglue_trt_ros.odometry.two_view import essential_from_poses, relative_pose
 
 from ..predict.scene import MIN_BASELINE_M
 from .pair_score import FEW
@@ -60,9 +61,8 @@ class DepthScore(MetricOdometryScore):
         deviations = errors / np.hypot(matches.sigma_z[both], predicted_sigma)
         self._errors += np.histogram(np.clip(errors / predicted[both], ERROR_EDGES[0], ERROR_EDGES[-1]), ERROR_EDGES)[0]
         self._within += [np.count_nonzero(deviations < 1), np.count_nonzero(deviations < 2)]
-        lines = np.cross(translation, located.xyz[both] / located.xyz[both, 2:] @ rotation.T)
-        with np.errstate(invalid='ignore', divide='ignore'):  # NaN: cameras at one place
-            off = np.abs(np.sum(lines * matches.xyz[both], axis=1)) / z[both] / np.linalg.norm(lines[:, :2], axis=1)
+        first, second = (xyz[both, :2] / xyz[both, 2:] for xyz in (located.xyz, matches.xyz))
+        off = np.abs(epipolar_distances(first, second, essential_from_poses(true_before, true))[0])  # NaN: cameras at one place
         near = ~(off * self._focal_px > NEAR_PX)  # wrong matches say nothing of a depth
         self._fitting += [np.count_nonzero(near & (deviations < 2)), np.count_nonzero(near)]
 

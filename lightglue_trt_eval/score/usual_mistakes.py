@@ -12,7 +12,7 @@ import numpy as np
 
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.types import Float64
-from lightglue_trt_ros.datasets.poses import poses_from, quaternions_from_rotations
+from lightglue_trt_ros.datasets.poses import OPTICAL_IN_LINK, poses_from, quaternions_from_rotations
 
 LEAST, MOST_BEND, MOST_OFF = 0.02, 1.0, 0.2  # of a change; of a radius; of the principal point, over the image's side
 BENT_PX = 5.0  # of a corner of the image by its lens; less can hardly be told from none
@@ -21,9 +21,9 @@ MOST_AWAY_M = 5.0  # of a camera from the point that poses are of
 OFF_AXES = 0.1  # of a rotation from one that swaps axes
 DIRECTIONS = ('right', 'left'), ('down', 'up'), ('forward', 'backward')  # of a camera's x, y and z, and against them
 BODIES = (  # axes, frame from camera, of frames that poses usually are of
-    [[0, 0, 1], [-1, 0, 0], [0, -1, 0]],  # ROS
-    [[0, 0, 1], [1, 0, 0], [0, 1, 0]],  # aircraft: x forward, z down
-    [[1, 0, 0], [0, -1, 0], [0, 0, -1]])  # OpenGL
+    OPTICAL_IN_LINK,  # ROS
+    np.array([[0.0, 0, 1], [1, 0, 0], [0, 1, 0]]),  # aircraft: x forward, z down
+    np.diag([1.0, -1, -1]))  # OpenGL
 ORDERS = {'w, x, y, z': [1, 2, 3, 0], 'x, y, z, w': [3, 0, 1, 2]}  # of quaternions that were read in the other one
 INVERT = 'its poses are camera from world: invert them'
 
@@ -77,7 +77,7 @@ def _of_poses(k: Float64, poses: Float64) -> list[Mistake]:
               'its rotations are camera from world, its positions are not: invert the rotations': Corrected(k, rotations)}
     models |= {reason: Corrected(k, read) for reason, read in reordered(poses).items()}
     return [_without_parameters(reason, model) for reason, model in models.items()] + \
-        [_of_body(k, poses, np.array(axes, np.float64)) for axes in BODIES]
+        [_of_body(k, poses, axes) for axes in BODIES]
 
 
 def _without_parameters(reason: str, model: Corrected) -> Mistake:
