@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .cameras import Intrinsics
-from .geometry import Size
+from .geometry import Size, as_complex
 from .masks import Mask
 from .refinement import Refined
 from .refinement.variance_factor import epipolar_residuals
@@ -54,7 +54,7 @@ class Correspondences(NamedTuple):
         """The current frame's keypoints (K, 2) with these points at their rows, (K or more, 2)."""
         more = max(0, int(self.next_rows.max(initial=-1)) + 1 - len(keypoints))
         merged = np.concatenate([keypoints, np.zeros((more, 2), np.float32)])
-        merged[self.next_rows] = self.points
+        as_complex(merged)[self.next_rows] = as_complex(self.points)
         return merged
 
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .cells import per_cell
 from .correspondences import Correspondences
-from .geometry import Size, contiguous
+from .geometry import Size, as_complex
 from .types import NOTABLE, Float32
 
 OF_ROWS = 1024  # of a frame, for which `Limits.matches` is; engines may have fewer
@@ -88,8 +88,8 @@ def evidence_of(found: Correspondences, foreign: NDArray[np.bool_] | None, keypo
 
 def covered(points: Float32, keypoints: Float32, size: Size) -> float:
     """Share of the cells with SEVERAL keypoints (N, 2) that also have one of the points (M, 2); 0 without such cells."""
-    cells = per_cell(keypoints, size) >= SEVERAL
-    return float(np.mean(per_cell(points, size)[cells] > 0)) if cells.any() else 0.0
+    cells = np.flatnonzero(per_cell(keypoints, size) >= SEVERAL)
+    return np.count_nonzero(per_cell(points, size).take(cells)) / max(len(cells), 1)
 
 
 def change(before: Float32, after: Float32) -> float:
@@ -98,11 +98,10 @@ def change(before: Float32, after: Float32) -> float:
     A rotation by r radians gives r, a change of scale by a tenth 0.1; a plane that is seen from the side counts little.
     """
     half = len(before) // 2
-    first, second = (contiguous(points[:half] - points[half:2 * half], np.float32).view(np.complex64).ravel()
-                     for points in (before, after))
-    apart = abs(first) > 1
-    if not apart.any():
+    first, second = (as_complex(points[:half] - points[half:2 * half]) for points in (before, after))
+    apart = np.flatnonzero(abs(first) > 1)
+    if not len(apart):
         return 0.0
-    turned = second[apart] / first[apart]  # a rotation and a scale, as a complex number
+    turned = second.take(apart) / first.take(apart)  # a rotation and a scale, as a complex number
     middle = len(turned) // 2
     return math.hypot(*(float(np.partition(part, middle)[middle]) for part in (turned.real - 1, turned.imag)))

@@ -112,8 +112,10 @@ def _two_taps(old: int, new: int, between_centres: bool) -> Float32:
 
 def to_original(keypoints: Float32, engine: Size, original: Size) -> Float32:
     """Map (N, 2) pixels of the engine's image to the original's: u = (u' + 0.5) / s - 0.5, each axis with its own s."""
-    scale = np.array([original[1] / engine[1], original[0] / engine[0]], np.float32)
-    return np.asarray((keypoints + np.float32(0.5)) * scale - np.float32(0.5), np.float32)
+    points = keypoints + np.float32(0.5)
+    for axis in (0, 1):  # by a row of two scales, NumPy takes several times as long
+        points[:, axis] *= np.float32(original[1 - axis] / engine[1 - axis])
+    return points - np.float32(0.5)
 
 
 def epipolar_distances(points0: ArrayLike, points1: ArrayLike, fundamental: ArrayLike) -> tuple[Float64, Float64]:
@@ -135,6 +137,11 @@ def contiguous(values: ArrayLike, dtype: DTypeLike = np.float64) -> NDArray[Any]
     OpenCV 4.10 and 5.0 read the columns of a larger matrix wrongly in `findEssentialMat`, and raise no error.
     """
     return np.ascontiguousarray(values, dtype)
+
+
+def as_complex(points: Float32) -> NDArray[np.complex64]:
+    """Points (N, 2) as complex numbers (N,), of the same memory where they have no gaps: NumPy writes these to rows much faster."""
+    return contiguous(points, np.float32).view(np.complex64)[:, 0]
 
 
 def sampled_model(find: Callable[..., Any], *given: Any, **settings: Any) -> Float64 | None:

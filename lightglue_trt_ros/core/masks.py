@@ -60,7 +60,9 @@ class Mask:
         if margin < 1:
             return self.resized(size)
         if (size, margin) not in self._grown:
-            grown = np.asarray(cv2.erode(resize_nearest(_least(self.allowed, size), size), _disc(margin)), np.uint8)
+            reach = np.arange(-int(margin), int(margin) + 1)
+            disc = (np.hypot(reach[:, None], reach) <= margin).astype(np.uint8)
+            grown = np.asarray(cv2.erode(resize_nearest(_least(self.allowed, size), size), disc), np.uint8)
             self._grown[size, margin] = grown if grown.any() else self.resized(size)
         return self._grown[size, margin]
 
@@ -81,12 +83,6 @@ class Mask:
     def both(self, other: Mask, image: Size) -> Mask:
         """0 where this mask or the other is 0, for images of that size."""
         return Mask(np.minimum(self.resized(image), other.resized(image)), f'{self.name} and {other.name}')
-
-
-def _disc(radius: float) -> UInt8:
-    """A kernel of the pixels within `radius`."""
-    reach = np.arange(-int(radius), int(radius) + 1)
-    return (np.hypot(reach[:, None], reach) <= radius).astype(np.uint8)
 
 
 def _least(allowed: UInt8, size: Size) -> UInt8:

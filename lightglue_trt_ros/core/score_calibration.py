@@ -24,7 +24,7 @@ class ScoreCalibration:
 
     def probability(self, raw: Float32) -> Float32:
         """Of raw scores in [0, 1]; 0, which propagated points have, stays 0."""
-        return np.asarray(1 - (1 - np.clip(raw, 0, 1, dtype=np.float64)**self.a)**self.b, np.float32)
+        return np.asarray(1 - (1 - np.minimum(raw, 1, dtype=np.float64)**self.a)**self.b, np.float32)
 
     def raw(self, probability: float) -> float:
         """The inverse, for a threshold."""

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from .cells import GRID, cell_of, per_cell
 from .geometry import Size, contiguous, epipolar_distances
 from .refinement.variance_factor import fit_epipolar
-from .types import Float32, Float64
+from .types import Float32, Float64, Rows
 
 STILL_PX, MOVING_PX = 0.7, 1.5  # a point that moved less stands, one that moved more moves; of the engine's image, as all below
 EXPECTED_PX = 3.0  # motion of the others, at a point that stands, from which on it is not of their scene
@@ -38,7 +38,7 @@ class Displacements:
         """Points (N, 2) in pixels of images of `size`; `unit` is such pixels to one of the engine's image."""
         self.before, self.after, self.size, self.unit = before, after, size, unit
         self.steps = after - before  # (N, 2)
-        self.squares = np.einsum('ij,ij->i', self.steps, self.steps)  # (N,)
+        self.squares = squares(self.steps)  # (N,)
         self.standing = self.squares < (STILL_PX * unit)**2  # (N,)
 
     @property
@@ -51,31 +51,22 @@ class Displacements:
         which = np.flatnonzero(self.moving)
         if len(which) < LEAST:
             return None
-        before, after = contiguous(self.before[which]), contiguous(self.after[which])
+        before, after = (contiguous(points.take(which, axis=0)) for points in (self.before, self.after))
         coefficients, inliers = cv2.estimateAffine2D(before, after, method=cv2.RANSAC, ransacReprojThreshold=AGREE_PX * self.unit,
                                                      maxIters=300)
         if coefficients is None or np.count_nonzero(inliers) < max(LEAST, len(which) / 4):
             return None
-        agreeing = np.isin(np.arange(len(self.before)), which[inliers.ravel() > 0])
-        motion = CommonMotion(np.asarray(coefficients, np.float64), agreeing)
-        return motion if motion.explains(self.before[agreeing], self.after[agreeing]) else None
+        agreeing = which[inliers.ravel() > 0]
+        expected = np.asarray(self.before @ coefficients[:, :2].T + coefficients[:, 2] - self.before, np.float32)
+        left, explained = (_middle(squares(part.take(agreeing, axis=0))) for part in (self.steps - expected, expected))
+        return CommonMotion(expected, agreeing) if left < explained / 4 else None  # leaves that sway have none
 
 
 class CommonMotion(NamedTuple):
     """How most moving matches move, as an affine function of where they are."""
 
-    coefficients: Float64  # (2, 3)
-    agreeing: NDArray[np.bool_]  # (N,) the moving matches that move so
-
-    def at(self, points: Float32) -> Float32:
-        """Motion (N, 2) at points (N, 2)."""
-        return np.asarray(points @ self.coefficients[:, :2].T + self.coefficients[:, 2] - points, np.float32)
-
-    def explains(self, before: Float32, after: Float32) -> bool:
-        """Whether it is larger than what it leaves of these points (N, 2): leaves that sway have no common motion."""
-        expected = self.at(before)
-        errors = np.linalg.norm(after - before - expected, axis=1)
-        return bool(np.median(errors) < np.median(np.linalg.norm(expected, axis=1)) / 2)
+    expected: Float32  # (N, 2) how far each match would have moved so
+    agreeing: Rows  # of the moving matches that do
 
 
 class StaticEvidence:
@@ -84,8 +75,8 @@ class StaticEvidence:
     def __init__(self, points: Displacements, motion: CommonMotion) -> None:
         self._points, self._agreeing = points, motion.agreeing
         self.rows = np.flatnonzero(points.standing)  # (S,)
-        self.static = points.before[self.rows]  # (S, 2) where they are
-        self.expected = motion.at(points.before)  # (N, 2) how far each would have moved with the others
+        self.static = points.before.take(self.rows, axis=0)  # (S, 2) where they are
+        self.expected = motion.expected  # (N, 2) how far each would have moved with the others
 
     def are_interleaved(self) -> bool:
         """Whether the nearest neighbours of moving points stand, as of things that are seen through a pattern."""
@@ -137,7 +128,7 @@ class StaticEvidence:
         far away is next to some that does. None is where what stands is not the smaller part, as is the room behind people.
         """
         points = self._points
-        alike = ~points.standing & (np.linalg.norm(points.steps - self.expected, axis=1) < EXPECTED_PX * points.unit)
+        alike = ~points.standing & (squares(points.steps - self.expected) < (EXPECTED_PX * points.unit)**2)
         among = np.zeros(len(self.rows), np.bool_)
         if not (self.is_smaller and alike.any()):
             return among  # nothing is known of what is next to them
@@ -152,6 +143,17 @@ class StaticEvidence:
             below = near and np.count_nonzero(low[self.rows] & (patches == patch)) >= LEAST
             among[patches == patch] = below or np.count_nonzero(around) < max(NEIGHBOURS, FEW * len(around))
         return among
+
+
+def squares(steps: Float32) -> Float32:
+    """Squares (N,) of the lengths of steps (N, 2)."""
+    return steps[:, 0] * steps[:, 0] + steps[:, 1] * steps[:, 1]
+
+
+def _middle(values: Float32) -> float:
+    """Their median, the larger of two."""
+    half = len(values) // 2
+    return float(np.partition(values, half)[half])
 
 
 def _patches(points: Float32, size: Size) -> NDArray[np.intp]:

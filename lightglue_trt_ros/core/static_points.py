@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .cells import GRID, per_cell, where
 from .geometry import Size
-from .static_evidence import EXPECTED_PX, STILL_PX, CommonMotion, Displacements, StaticEvidence
+from .static_evidence import EXPECTED_PX, STILL_PX, CommonMotion, Displacements, StaticEvidence, squares
 from .static_pixels import StaticPixels
 from .types import NOTABLE, Float32, Rows, Standing, UInt8
 
@@ -115,10 +115,10 @@ class StaticPoints:
     def _judge(self, rows: Rows, next_rows: Rows, points: Displacements, motion: CommonMotion) -> Judged:
         evidence = StaticEvidence(points, motion)
         at, unit = evidence.rows, points.unit
-        now = np.stack([evidence.expected[at], np.zeros_like(evidence.static)], axis=1)
+        now = np.stack([evidence.expected.take(at, axis=0), np.zeros_like(evidence.static)], axis=1)
         still = self._still.and_now(rows[at], evidence.static, now)
-        stays = np.linalg.norm(points.after[at] - still.anchors, axis=1) < STILL_PX * unit
-        static = stays & (np.linalg.norm(still.since[:, 0], axis=1) > EXPECTED_PX * unit)
+        stays = squares(points.after.take(at, axis=0) - still.anchors) < (STILL_PX * unit)**2
+        static = stays & (squares(still.since[:, 0]) > (EXPECTED_PX * unit)**2)
         if self.mode != 'drop' and not self.pixels.blocked and np.count_nonzero(static) <= NOTABLE * len(rows):  # mostly far away
             return Judged(None, standing=_Still(next_rows[at][stays], still.anchors[stays], still.since[stays]))
         certain = self.mode == 'drop' or evidence.are_interleaved()
@@ -126,9 +126,10 @@ class StaticPoints:
             return NOTHING
         if not certain:
             still.since[:, 1] += evidence.off_lines()
-            static &= (np.linalg.norm(still.since[:, 1], axis=1) > CONTRADICTED_PX * unit) | evidence.among_fast()
-        foreign = np.isin(np.arange(len(rows)), at[static])
+            static &= (squares(still.since[:, 1]) > (CONTRADICTED_PX * unit)**2) | evidence.among_fast()
+        foreign = np.zeros(len(rows), np.bool_)
+        foreign[at[static]] = True
         many = self.pixels.blocked or np.count_nonzero(foreign) > NOTABLE * len(rows)
-        motion_px = float(np.median(np.linalg.norm(evidence.expected, axis=1))) / unit if many else 0.0
+        motion_px = float(np.sqrt(np.median(squares(evidence.expected)))) / unit if many else 0.0
         standing = _Still(next_rows[at][stays], still.anchors[stays], still.since[stays])
         return Judged(foreign, motion_px, standing, per_cell(points.after[foreign], points.size))

@@ -24,15 +24,10 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
-        self._started = self._last = time.perf_counter()
+        self._last = time.perf_counter()
 
     def lap(self, name: str) -> None:
         """Name the time since the last lap, or since the start."""
         now = time.perf_counter()
         self.laps[name] = self.laps.get(name, 0.0) + (now - self._last) * 1e3
         self._last = now
-
-    @property
-    def total_ms(self) -> float:
-        """From the start to the last lap."""
-        return (self._last - self._started) * 1e3

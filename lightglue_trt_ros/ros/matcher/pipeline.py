@@ -321,7 +321,7 @@ class Pipeline:
             if matcher.keyframes is not None and (newest := matcher.keyframes.newest) and newest.stamp == matches.stamp:
                 camera.handler.publish_keyframe(frame, newest)
         clock.lap('publish')
-        stage_ms = {**clock.laps, 'frame': clock.total_ms, **(matches.stage_ms if matches is not None else {})}
+        stage_ms = {**clock.laps, 'frame': sum(clock.laps.values()), **(matches.stage_ms if matches is not None else {})}
         camera.statistics.finished(stage_ms, None if matches is None else len(matches.matched()),
                                   0 if matches is None else matches.layers)
         camera.handler.show(frame, matches)
