@@ -186,7 +186,7 @@ def test_where_none_was_foreign_for_long_few_frames_are_judged(monkeypatch):
 
 
 @pytest.mark.parametrize(('count', 'moves'), [
-    (60, lambda rng, points: scattered(rng, len(points))), (200, lambda rng, points: points + rng.normal(0, 2.5, points.shape))],
+    (60, lambda rng, points: scattered(rng, len(points))), (200, lambda rng, points: points + rng.normal((4, 0), 4, points.shape))],
     ids=['wrong matches', 'leaves that sway'])
 def test_what_moves_before_a_standing_camera_drops_nothing(count, moves):
     rng = np.random.default_rng(3)
