@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .cells import per_cell
 from .correspondences import Correspondences
-from .geometry import Size, as_complex
+from .geometry import Size, as_complex, middle
 from .types import NOTABLE, Float32
 
 OF_ROWS = 1024  # of a frame, for which `Limits.matches` is; engines may have fewer
@@ -73,12 +73,12 @@ class DepthZero:
         self._left = self._pause
 
 
-def evidence_of(found: Correspondences, foreign: NDArray[np.bool_] | None, keypoints: Float32, size: Size) -> Evidence:
+def evidence_of(found: Correspondences, foreign: NDArray[np.bool_] | None, keypoints: NDArray[np.intp], size: Size) -> Evidence:
     """What these correspondences show.
 
     Args:
         foreign: (M + C,) which of them stand still while the others move; None: none.
-        keypoints: (N, 2) of the reference, pixels, valid ones alone.
+        keypoints: of the reference, in each cell, valid ones alone.
         size: (height, width) of the frames.
     """
     before, after = found.reference_points[:found.matched], found.points[:found.matched]
@@ -86,9 +86,9 @@ def evidence_of(found: Correspondences, foreign: NDArray[np.bool_] | None, keypo
                     covered(before, keypoints, size), change(before, after))
 
 
-def covered(points: Float32, keypoints: Float32, size: Size) -> float:
-    """Share of the cells with SEVERAL keypoints (N, 2) that also have one of the points (M, 2); 0 without such cells."""
-    cells = np.flatnonzero(per_cell(keypoints, size) >= SEVERAL)
+def covered(points: Float32, keypoints: NDArray[np.intp], size: Size) -> float:
+    """Share of the cells with SEVERAL `keypoints` that also have one of the points (M, 2); 0 without such cells."""
+    cells = np.flatnonzero(keypoints >= SEVERAL)
     return np.count_nonzero(per_cell(points, size).take(cells)) / max(len(cells), 1)
 
 
@@ -103,5 +103,4 @@ def change(before: Float32, after: Float32) -> float:
     if not len(apart):
         return 0.0
     turned = second.take(apart) / first.take(apart)  # a rotation and a scale, as a complex number
-    middle = len(turned) // 2
-    return math.hypot(*(float(np.partition(part, middle)[middle]) for part in (turned.real - 1, turned.imag)))
+    return math.hypot(middle(turned.real - 1), middle(turned.imag))

@@ -13,6 +13,7 @@ import numpy as np
 from ..utils.errors import ConfigError, FrameError
 from .backend import Backend, refining_backend
 from .cameras import Intrinsics, StereoRig
+from .cells import per_cell
 from .config import MatcherConfig
 from .correspondences import Correspondences, Sought
 from .depth import DepthImage, check_unit, locate
@@ -234,12 +235,14 @@ class FrameMatcher:
             return None, ''
         found, thresholds = None, self.config.thresholds(self.backend.score_calibration.after(0), at_zero=True)
         sought = sought._replace(fit_limit=math.inf)
+        detected = int(np.count_nonzero(pair.reference.features.scores > thresholds.detection))
+        keypoints = per_cell(pair.reference.points[:detected], pair.reference.size)  # a GPU extracts meanwhile
         answer, correspondences = pair.match(thresholds, sought)
         clock.lap('match')
-        counts = [int(np.count_nonzero(frame.features.scores > thresholds.detection)) for frame in (pair.reference, pair.current)]
-        if self.depth_zero.enough(int(np.count_nonzero(answer.indices >= 0)), min(counts), len(answer.indices)):
+        fewer = min(detected, int(np.count_nonzero(pair.current.features.scores > thresholds.detection)))
+        if self.depth_zero.enough(int(np.count_nonzero(answer.indices >= 0)), fewer, len(answer.indices)):
             found = self._complete(pair, sought, answer, correspondences, clock)
-            shown = evidence_of(found.correspondences, found.judged.foreign, pair.reference.points[:counts[0]], pair.current.size)
+            shown = evidence_of(found.correspondences, found.judged.foreign, keypoints, pair.current.size)
             found = found if self.depth_zero.is_sure(shown) else None
         self.depth_zero.learn(found is not None)
         return found, '' if found else answer.note

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .cells import GRID, cell_of, per_cell
-from .geometry import Size, contiguous, epipolar_distances
+from .geometry import Size, contiguous, epipolar_distances, middle
 from .refinement.variance_factor import fit_epipolar
 from .types import Float32, Float64, Rows
 
@@ -40,11 +40,7 @@ class Displacements:
         self.steps = after - before  # (N, 2)
         self.squares = squares(self.steps)  # (N,)
         self.standing = self.squares < (STILL_PX * unit)**2  # (N,)
-
-    @property
-    def moving(self) -> NDArray[np.bool_]:
-        """(N,); a point may neither move nor stand."""
-        return np.asarray(self.squares > (MOVING_PX * self.unit)**2)
+        self.moving = self.squares > (MOVING_PX * unit)**2  # (N,); a point may neither move nor stand
 
     def common_motion(self) -> CommonMotion | None:
         """None where too few moving points agree."""
@@ -58,7 +54,7 @@ class Displacements:
             return None
         agreeing = which[inliers.ravel() > 0]
         expected = np.asarray(self.before @ coefficients[:, :2].T + coefficients[:, 2] - self.before, np.float32)
-        left, explained = (_middle(squares(part.take(agreeing, axis=0))) for part in (self.steps - expected, expected))
+        left, explained = (middle(squares(part.take(agreeing, axis=0))) for part in (self.steps - expected, expected))
         return CommonMotion(expected, agreeing) if left < explained / 4 else None  # leaves that sway have none
 
 
@@ -148,12 +144,6 @@ class StaticEvidence:
 def squares(steps: Float32) -> Float32:
     """Squares (N,) of the lengths of steps (N, 2)."""
     return steps[:, 0] * steps[:, 0] + steps[:, 1] * steps[:, 1]
-
-
-def _middle(values: Float32) -> float:
-    """Their median, the larger of two."""
-    half = len(values) // 2
-    return float(np.partition(values, half)[half])
 
 
 def _patches(points: Float32, size: Size) -> NDArray[np.intp]:

@@ -10,6 +10,7 @@ import pytest
 from support.networks import light, moved, photo
 
 from lightglue_trt_ros.backends.onnxruntime import OnnxRuntimeBackend
+from lightglue_trt_ros.core.cells import per_cell
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.correspondences import Correspondences
 from lightglue_trt_ros.core.depth_zero import DepthZero, change, covered, evidence_of
@@ -94,7 +95,7 @@ def test_numbers_of_matches_go_by_rows_and_keypoints():
 
 def test_a_pair_is_sure_by_inliers_place_and_motion(points):
     def is_sure(found, foreign=None):
-        return DepthZero().is_sure(evidence_of(found, foreign, points, SIZE))
+        return DepthZero().is_sure(evidence_of(found, foreign, per_cell(points, SIZE), SIZE))
 
     sure = correspondences(points, about(points))
     assert is_sure(sure)
@@ -122,8 +123,8 @@ def test_few_or_equal_points_have_no_change(points):
         assert change(points[:count], points[:count] + 3) == 0
     same = np.zeros((8, 2), np.float32)
     assert change(same, same) == 0
-    assert covered(points, points[:0], SIZE) == 0
-    assert covered(points, points, SIZE) == 1
+    assert covered(points, per_cell(points[:0], SIZE), SIZE) == 0
+    assert covered(points, per_cell(points, SIZE), SIZE) == 1
 
 
 @pytest.mark.networks

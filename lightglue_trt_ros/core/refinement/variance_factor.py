@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..cameras import Intrinsics
-from ..geometry import sampled_model
+from ..geometry import middle, sampled_model
 from ..lens import in_image
 from ..types import Float64
 
@@ -227,8 +227,8 @@ class _Table:
         parts *= parts
         variances = parts[:len(squares)] + parts[len(squares):]
         variances += 1e-18
-        ratios, half = squares / variances, len(squares) // 2
-        return _Judged(matrix, squares, variances, ratios, float(np.partition(ratios, half)[half]), sharpness)
+        ratios = squares / variances
+        return _Judged(matrix, squares, variances, ratios, middle(ratios), sharpness)
 
 
 def _deviations(x0: Float64, covariances: Float64) -> Float64:
