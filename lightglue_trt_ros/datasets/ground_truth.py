@@ -288,7 +288,7 @@ def _moving(tracks: list[Poses], topic: Topic, child_frame: str | None) -> Poses
 
 def _of_camera(bag: BagRecording, poses: Poses, topic: Topic, camera_in_body: Float64 | None,
                on_note: Callable[[str], None]) -> Trajectory:
-    trajectory = Trajectory(np.asarray(poses.stamps, np.int64), poses.matrices, f'{topic.name} ({topic.type}), {poses}')
+    trajectory = Trajectory(np.asarray(poses.stamps, np.int64), poses.matrices, f'{topic.name} ({topic.type}), {poses.frames}')
     if camera_in_body is not None:
         return trajectory.of_camera(camera_in_body, _MOVED)
     if not poses.child:

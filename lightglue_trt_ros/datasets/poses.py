@@ -65,8 +65,13 @@ class Poses:
     received: list[int] = field(default_factory=list)  # nanoseconds, by the recorder's clock
 
     def __str__(self) -> str:
-        parent = self.parent or 'a frame without a name'
-        return f'{self.child} in {parent} ({len(self.stamps)} poses)' if self.child else f'{len(self.stamps)} poses in {parent}'
+        count = f'{len(self.stamps)} poses'
+        return f'{self.frames} ({count})' if self.child else f'{count} {self.frames}'
+
+    @property
+    def frames(self) -> str:
+        """The frame and its parent, for people."""
+        return f'{self.child} in {self.parent or "a frame without a name"}'.strip()
 
     @property
     def matrices(self) -> Float64:
