@@ -29,7 +29,7 @@ from ..images.degradation import camera_stands
 from ..options import EvaluationOptions
 from .nearby_files import calibrations_near, ground_truths_near
 from .scene import SECOND, Scene, Timeline
-from .slow_truth import doubt_of_slow_truth
+from .slow_truth import doubt_of_few_digits, doubt_of_slow_truth
 
 POSES = 'epipolar precision, pose errors, drift'  # what a truth is needed for
 FASTEST_M_S = 100.0  # of a ground truth in metres
@@ -201,7 +201,7 @@ def _poses(options: EvaluationOptions, recording: Recording, timeline: Timeline,
             if (speed := _speed(poses, timeline)) > FASTEST_M_S:
                 on_note(f'the ground truth moves at {speed:.0f} m/s: if that is wrong, its unit is not the metre; divide '
                         'millimetres by 1000')
-            if doubt := doubt_of_slow_truth(truth, poses, timeline):
+            for doubt in filter(None, (doubt_of_slow_truth(truth, poses, timeline), doubt_of_few_digits(truth, poses))):
                 on_note(doubt)
             return poses, f'{truth.source}, {len(truth)} pose{"s" * (len(truth) != 1)}', truth.as_camera
         near = ground_truths_near(recording, timeline.stamps_ns, options.max_time_difference)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from support.trajectories import hand_held
 
 from lightglue_trt_eval.predict.scene import SECOND, Timeline
-from lightglue_trt_eval.predict.slow_truth import doubt_of_slow_truth
+from lightglue_trt_eval.predict.slow_truth import doubt_of_few_digits, doubt_of_slow_truth
 from lightglue_trt_ros.core.types import Float64
 from lightglue_trt_ros.datasets.ground_truth import poses_at
 from lightglue_trt_ros.datasets.poses import Trajectory, poses_from
@@ -44,6 +45,45 @@ def test_slow_truth_is_named_where_it_is_off(motion: Callable[[Float64], Float64
     line = doubt_of_slow_truth(truth, poses_at(truth, stamps, 1.0), timeline)
     assert line.startswith('the ground truth has 5 poses a second, the images come 30 times: ' * is_named)
     assert bool(line) == is_named
+
+
+def waved(seconds: Float64) -> Float64:
+    return np.stack([hand_held(1, late_s=-each)[0] for each in seconds.tolist()])
+
+
+def starts_and_stops(seconds: Float64) -> Float64:
+    """Poses (N, 4, 4) of a simulated robot: constant velocities, and a quarter of a second of acceleration between."""
+    speed = np.interp(seconds % 1, [0, 0.2, 0.6, 0.8, 1], [0, 1, 1, 0, 0])
+    return driven(np.cumsum(speed))
+
+
+@pytest.mark.parametrize(('motion', 'known_hz', 'of_positions', 'named'), [
+    (held_in_a_hand, 5, False, 'from 5 poses a second'), (waved, 5, True, 'about 0 degrees and 0.0'),
+    (held_in_a_hand, 7, False, 'was interpolated before it was recorded, from 7'), (starts_and_stops, HZ, False, ''),
+    (driven, 5, False, '')])
+def test_truth_that_was_interpolated_is_named(motion: Callable[[Float64], Float64], known_hz: int, of_positions: bool,
+                                              named: str) -> None:
+    own, frames = np.arange(0, SECONDS, 1 / known_hz), np.arange(0.5, SECONDS - 1, 1 / HZ)
+    stamps = (frames * SECOND).round().astype(np.int64)
+    poses = poses_at(Trajectory((own * SECOND).astype(np.int64), motion(own)), stamps, 1.0)
+    if of_positions:
+        poses[:, :3, :3] = motion(frames)[:, :3, :3]
+    timeline = Timeline(np.arange(len(stamps)), stamps, np.zeros(len(stamps), np.int64), 1.0, 1 / HZ)
+    line = doubt_of_slow_truth(Trajectory(stamps, poses), poses, timeline)
+    assert ('was interpolated before it was recorded' in line) == bool(named)
+    assert named in line
+
+
+@pytest.mark.parametrize(('unit_m', 'named'), [(0.01, True), (1e-4, False), (0, False)])
+def test_positions_with_few_digits_are_named(unit_m: float, named: bool) -> None:
+    stamps = np.arange(60) * SECOND // HZ
+    poses = waved(stamps / SECOND)
+    if unit_m:
+        poses[:, :3, 3] = (poses[:, :3, 3] / unit_m).round() * unit_m
+    line = doubt_of_few_digits(Trajectory(stamps, poses), poses)
+    assert line.startswith('positions of the ground truth are multiples of 0.01 m, and the camera moves 0.0' * named)
+    assert bool(line) == named
+    assert not doubt_of_few_digits(Trajectory(stamps, driven(stamps / SECOND)), driven(stamps / SECOND))
 
 
 @pytest.mark.parametrize('count', [1, 3, 13])
