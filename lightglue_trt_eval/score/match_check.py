@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightglue_trt_ros.core.types import Float64
+from lightglue_trt_ros.datasets.poses import angles_deg
 
 from ..baselines import MatchedPoints
 from ..predict.scene import MIN_BASELINE_M, Scene, Straight
@@ -21,6 +22,7 @@ LEAST_PAIRS, MOST_PAIRS, POINTS = 6, 100, 50  # of consecutive frames; so many, 
 LEFT_PX, LEFT, ALIKE = 0.6, 0.6, 1.25  # median distance without a mistake; shares of one with it, and of the best
 NOISE_PX, LEFT_OF_LESS, LEAST_PX = 0.3, 1 / 3, 0.1  # of most true motions: of less more is explained; less spoils no pose
 SOFT_PX, STEPS = 1.0, 60  # distances from which on they count less in a fit; of a fit
+LEAST_DEG = 0.01  # usual rotation of a ground truth without steps: one that stands tells nothing of the camera
 BEHIND = 0.3  # share of points before both cameras, where the true steps are reversed
 
 
@@ -106,7 +108,7 @@ class MatchCheck:
         if (known := self._moving.sample) is not None:
             sample, poses, _ = known
             return _doubts(camera.k, sample, poses, mistakes(camera, poses, other_view), 'are off the epipolar lines of')
-        if (known := self._rotating.sample) is not None:
+        if (known := self._rotating.sample) is not None and np.median(angles_deg(between(known[1]))) > LEAST_DEG:
             sample, poses = known[0], _with_steps(known[1])
             return _doubts(camera.k, sample, poses, mistakes_of_camera(camera, poses, other_view),
                            'without a step are not where they are by')
@@ -171,7 +173,7 @@ class Rays(NamedTuple):
 
 def distances(sample: PairMatches, model: Corrected) -> Float64:
     """Distances (N,) of matches from their epipolar lines, pixels."""
-    return sampson(_rays(sample, model), float(model.k[0, 0]))
+    return sampson(rays_of(sample, model), float(model.k[0, 0]))
 
 
 def sampson(rays: Rays, focal_px: float) -> Float64:
@@ -184,11 +186,12 @@ def sampson(rays: Rays, focal_px: float) -> Float64:
 
 def _before(sample: PairMatches, model: Corrected) -> float:
     """Share of points before the second camera."""
-    rays = _rays(sample, model)
+    rays = rays_of(sample, model)
     return float(np.mean(np.sum(np.cross(rays.step, rays.first) * np.cross(rays.second, rays.first), axis=1) > 0))
 
 
-def _rays(sample: PairMatches, model: Corrected) -> Rays:
+def rays_of(sample: PairMatches, model: Corrected) -> Rays:
+    """Those of matches, as a model has the camera and the poses."""
     steps = np.einsum('pji,pj->pi', model.poses[:, 1, :3, :3], model.poses[:, 0, :3, 3] - model.poses[:, 1, :3, 3])
     steps = steps / np.maximum(np.linalg.norm(steps, axis=1, keepdims=True), 1e-12)
     seen = sample.points if model.view is None else model.view.lens.undistorted(sample.recorded.reshape(-1, 2)).points

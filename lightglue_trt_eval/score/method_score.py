@@ -31,6 +31,7 @@ from .standing_check import StandingCheck
 from .stereo_accuracy import StereoScore
 from .trajectory import TwoViewOdometry
 from .truth_check import TruthCheck
+from .zoom_check import zoom_doubts
 
 WORST = 5  # pairs that are kept
 
@@ -101,7 +102,8 @@ class MethodScore:
         motion, camera = self._scene.motion(frames), self._scene.camera(frames)
         focal_px = 0.0 if camera is None else float(camera[0, 0])
         scored, straight = score_points(self._scene, frames, points, motion, estimator=self._estimator)
-        self._standing_check.add(stride, points, scored.errors_px, self._unit, motion, focal_px)
+        poses = None if scored.errors_px is None or self._scene.poses is None else self._scene.poses[list(frames)]
+        self._standing_check.add(stride, points, scored.errors_px, self._unit, motion, focal_px, poses)
         known: dict[str, Any] = {'layers': prediction.layers}
         if agreed is not None:
             known |= zip(('retention', 'agreement_f1', 'count_ratio'), agreed, strict=True)
@@ -118,9 +120,12 @@ class MethodScore:
     @property
     def doubts(self) -> list[str]:
         """Lines about calibration and ground truth; rotations show most mistakes, and matches those that are left."""
+        if one_picture := self._standing_check.one_picture:
+            return one_picture
         of_rotations, (of_matches, are_surer) = self._truth_check.doubts, self._match_check.doubts
         named = of_matches if are_surer else of_rotations or self._standing_check.doubts or of_matches
-        return named or exposure_doubts(self._scene, self._match_check.sample) or \
+        sample = self._match_check.sample
+        return named or zoom_doubts(self._scene.intrinsics, sample) or exposure_doubts(self._scene, sample) or \
             disagreement(self.result.table(), self.result.table(2))
 
     @property

@@ -17,16 +17,18 @@ from lightglue_trt_ros.datasets.poses import Trajectory, angles_deg, interpolate
 
 from ..predict.scene import SECOND, Scene
 from .trajectory import known_poses
-from .usual_mistakes import INVERT, between, of_axes, reordered
+from .usual_mistakes import INVERT, between, of_axes, reordered, swaps
 
 LEAST_DEG, LEAST_PAIRS, MOST_PAIRS = 0.3, 10, 500  # pairs that rotate less say nothing; so many are enough
 WRONG, RIGHT = 0.5, 0.25  # median difference over the usual rotation: with a mistake, and without it
 CLOCK_DEG, LEFT = 0.1, 0.5  # median difference that a clock may cause, and the share that is left where the clock is right
 LEAST_CLOCK_DEG, LEFT_OF_LESS = 0.03, 0.25  # of less more is explained; less spoils no pose
 MOST_OFF_S, STEP_S, NEAR_PERIODS = 2.0, 0.01, 3  # of clocks that are tried; between poses that are joined
+MOST = 2 / 3  # share of the pairs that a clock explains: frames out of order have one for half of them
 NEARLY = 2.0  # times the least difference, of clocks that are nearly as good
 LEAP_S = 0.0, 18.0, -18.0, 37.0, -37.0  # of clocks: those of GPS and of TAI are ahead of UTC
 SAME, LEAST_FROZEN, HELD = 1e-9, 3, 0.5  # of a pose's entries; pairs; others to one of these, where every third pose is new
+NEVER_DEG = 1e-4  # largest rotation of a ground truth without rotations
 ABOVE_NOISE = 5  # rotations about a second axis, over what is left
 LEFT_HANDED = '; mirror axes that are left-handed, as those of Unity and CARLA are'
 
@@ -35,6 +37,15 @@ class Clock(NamedTuple):
 
     late_s: float
     difference_deg: float  # median, that is left
+    most_deg: float = np.inf  # of MOST of the pairs
+
+
+class OtherAxes(NamedTuple):
+    """Axes of a frame, by which its rotations fit best."""
+
+    left_deg: float  # median difference
+    reason: str
+    is_known: bool  # which axes these are
 
 
 class TruthCheck:
@@ -42,11 +53,13 @@ class TruthCheck:
 
     def __init__(self, scene: Scene) -> None:
         self._scene, self._frames, self._rotations = scene, list[tuple[int, int]](), list[Float64]()
+        self._count = 0  # pairs
         self._frozen = 0  # pairs that rotate, and have one and the same true pose
 
     def add(self, frames: tuple[int, int], rotation: Float64) -> None:
         """The rotation (3, 3) of a pair's second camera from the first."""
         poses = self._scene.poses
+        self._count += 1
         if poses is None or not known_poses(poses[list(frames)]).all() or angles_deg(rotation)[0] < LEAST_DEG:
             return
         if np.abs(poses[frames[0]] - poses[frames[1]]).max() < SAME:
@@ -74,6 +87,9 @@ class TruthCheck:
         rows = np.unique(np.linspace(0, len(self._frames) - 1, MOST_PAIRS).round().astype(np.int64))
         pairs, seen = np.array(self._frames)[rows], np.array(self._rotations)[rows]
         poses, usual = self._scene.poses[pairs], float(np.median(angles_deg(seen)))
+        if 2 * len(self._frames) > self._count and angles_deg(between(poses)).max() < NEVER_DEG:
+            return (f'the ground truth never rotates, and the images do, by {usual:.2f} degrees a frame: its rotations are not '
+                    'those of the camera, as of GPS, which has only positions. Nothing that is scored by it is right')
         found = _apart(seen, poses)
         explained = _without_mistakes(poses, seen, found, usual)
         if not explained and with_clock and found > LEAST_CLOCK_DEG:
@@ -86,7 +102,8 @@ class TruthCheck:
     def _clock(self, pairs: NDArray[np.int64], seen: Float64, found: float, usual: float) -> dict[str, float]:
         """As `_without_mistakes`, of a clock."""
         clock = self._best_clock(pairs, seen)
-        if clock.difference_deg >= min((LEFT if found > CLOCK_DEG else LEFT_OF_LESS) * found, RIGHT * usual):
+        if clock.difference_deg >= min((LEFT if found > CLOCK_DEG else LEFT_OF_LESS) * found, RIGHT * usual) or \
+                clock.most_deg >= WRONG * usual:
             return {}
         late = 'late' if clock.late_s > 0 else 'early'
         leap = '; GPS and TAI are 18 and 37 s ahead of UTC' if abs(clock.late_s) > MOST_OFF_S else ''
@@ -110,7 +127,10 @@ class TruthCheck:
             share = ((at - first) / (second - first))[inside].ravel()
             rows = after[inside].ravel()
             poses = interpolated(truth.poses[rows - 1], truth.poses[rows], share).reshape(-1, 2, 4, 4)
-            tried.append(Clock(late_ns / SECOND, _apart(seen[inside], poses)))
+            apart = np.sort(angles_deg(seen[inside].transpose(0, 2, 1) @ between(poses)))
+            if abs(late_ns) <= MOST_OFF_S * SECOND:  # leap seconds are known, and may be most of a recording; of others the pairs
+                apart = np.append(apart, np.full(len(pairs) - len(apart), np.inf))  # that no truth is for are not explained
+            tried.append(Clock(late_ns / SECOND, float(np.median(apart)), float(apart[int(MOST * len(apart))])))
         return _middle(tried)
 
 
@@ -120,7 +140,7 @@ def _middle(tried: list[Clock]) -> Clock:
     good = [clock.difference_deg <= NEARLY * tried[best].difference_deg for clock in tried]
     before, after = (next((k for k, is_good in enumerate(side) if not is_good), len(side))
                      for side in (good[:best][::-1], good[best + 1:]))
-    return Clock((tried[best - before].late_s + tried[best + after].late_s) / 2, tried[best].difference_deg)
+    return tried[best]._replace(late_s=(tried[best - before].late_s + tried[best + after].late_s) / 2)
 
 
 def _without_mistakes(poses: Float64, seen: Float64, found: float, usual: float) -> dict[str, float]:
@@ -132,11 +152,16 @@ def _without_mistakes(poses: Float64, seen: Float64, found: float, usual: float)
     tried = reordered(poses) if found > CLOCK_DEG else {}
     if wrong:
         tried = {INVERT: np.asarray(np.linalg.inv(poses), np.float64), **tried}
-    left = {**(_of_axes(poses, seen) if wrong else {}), **{reason: _apart(seen, each) for reason, each in tried.items()}}
+    left = {reason: _apart(seen, each) for reason, each in tried.items()}
+    if wrong:
+        own, inverted = _of_axes(poses, seen), _of_axes(tried[INVERT], seen)
+        is_view = inverted.is_known and inverted.left_deg < LEFT * min(own.left_deg, left[INVERT])
+        left = {**({f'{INVERT}, and then {inverted.reason}': inverted.left_deg} if is_view else
+                   {f'{own.reason}{LEFT_HANDED}': own.left_deg}), **left}
     return {reason: each for reason, each in left.items() if each < RIGHT * (usual if wrong else found)}
 
 
-def _of_axes(poses: Float64, seen: Float64) -> dict[str, float]:
+def _of_axes(poses: Float64, seen: Float64) -> OtherAxes:
     """The same of a frame with other axes than the camera."""
     vectors, others = _vectors(seen), _vectors(between(poses))
     axes, second = np.eye(3), 0.0
@@ -146,8 +171,8 @@ def _of_axes(poses: Float64, seen: Float64) -> dict[str, float]:
         left, sizes, right = np.linalg.svd(others[near].T @ vectors[near])
         axes = left @ np.diag([1, 1, np.linalg.det(left @ right)]) @ right
         off, second = np.linalg.norm(others - vectors @ axes.T, axis=1), float(np.sqrt(sizes[1] / near.sum()))
-    reason = of_axes(axes, are_known=second > ABOVE_NOISE * float(np.median(off)))
-    return {f'{reason}{LEFT_HANDED}': float(np.degrees(np.median(off)))}
+    are_known = second > ABOVE_NOISE * float(np.median(off))
+    return OtherAxes(float(np.degrees(np.median(off))), of_axes(axes, are_known), are_known and swaps(axes))
 
 
 def _apart(seen: Float64, poses: Float64) -> float:

@@ -14,7 +14,7 @@ from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.types import Float64
 from lightglue_trt_ros.datasets.poses import OPTICAL_IN_LINK, poses_from, quaternions_from_rotations
 
-LEAST, MOST_BEND, MOST_OFF = 0.02, 1.0, 0.2  # of a change; of a radius; of the principal point, over the image's side
+LEAST, MOST_BEND = 0.02, 1.0  # of a change; of a radius
 BENT_PX = 5.0  # of a corner of the image by its lens; less can hardly be told from none
 MOST_SCALED = 1.5  # logarithm of a factor of K
 MOST_AWAY_M = 5.0  # of a camera from the point that poses are of
@@ -117,7 +117,7 @@ def between(poses: Float64) -> Float64:
 
 def _of_matrix(camera: Intrinsics, poses: Float64) -> list[Mistake]:
     """Another focal length, image size or principal point."""
-    k, side = camera.k, max(camera.width, camera.height)
+    k = camera.k
 
     def with_focal_length(scale: Float64) -> Float64:
         times = _times(scale)[0]
@@ -135,8 +135,8 @@ def _of_matrix(camera: Intrinsics, poses: Float64) -> list[Mistake]:
 
     def of_principal_point(shift: Float64, _: bool) -> str:
         (cx, cy), (old_cx, old_cy) = moved(shift)[:2, 2], k[:2, 2]
-        return (f'the principal point is {cx:.0f}, {cy:.0f} instead of {old_cx:.0f}, {old_cy:.0f}: calibrate anew'
-                if k[0, 0] * np.abs(shift).max() < MOST_OFF * side else '')
+        return (f'the principal point is {cx:.0f}, {cy:.0f} instead of {old_cx:.0f}, {old_cy:.0f}, as of images whose edges were '
+                'cropped: calibrate anew' if 0 < cx < camera.width and 0 < cy < camera.height else '')
 
     def stretched(scales: Float64) -> Corrected:
         return Corrected(np.diag([*_times(scales), 1]) @ k, poses)
@@ -246,7 +246,7 @@ def _mounted(vector: Float64) -> str:
 def of_axes(axes: Float64, are_known: bool) -> str:
     """That poses are of another frame, in words; `axes` (3, 3), frame from camera, are not known by rotations about one axis."""
     signs, found = np.round(axes), ''
-    if are_known and np.abs(axes - signs).max() < OFF_AXES and np.trace(signs) < 3:
+    if are_known and swaps(axes):
         words = [DIRECTIONS[int(np.abs(row).argmax())][int(row.sum() < 0)] for row in signs]
         pose = np.eye(4, dtype=np.int64)
         pose[:3, :3] = signs
@@ -255,6 +255,12 @@ def of_axes(axes: Float64, are_known: bool) -> str:
         if signs[2, 2] == 1:
             found += f'; or the images are rotated by {np.degrees(np.arccos(signs[0, 0])):.0f} degrees: rotate them back'
     return f'its poses are of a frame with other axes than the camera: say where the camera is in it (--camera-in-body){found}'
+
+
+def swaps(axes: Float64) -> bool:
+    """Whether a rotation (3, 3) takes axes to other axes."""
+    signs = np.round(axes)
+    return bool(np.abs(axes - signs).max() < OFF_AXES and np.trace(signs) < 3)
 
 
 def _changed(parameters: Float64) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from support.trajectories import pose
 
 from lightglue_trt_eval.baselines import MatchedPoints
 from lightglue_trt_eval.predict.scene import Motion
@@ -57,6 +58,22 @@ def test_picture_that_stands_on_its_true_lines_is_named_by_the_step(step_m: floa
         step, motion = (0.2, Motion(step_m, None)) if pair < 3 else (9, Motion(0.1, per_depth))
         check.add(1, MatchedPoints(reference, reference + np.float32(step)), np.full(50, 0.3), 1, motion, 400)
     assert [each.startswith('in 3 of 9 pairs of frames the whole picture stands') for each in check.doubts] == [True] * named
+
+
+@pytest.mark.parametrize(('turn', 'step', 'shift_px', 'noise', 'named'), [
+    (0.004, 0.0, 0.02, 0.0, True), (0.0, 0.2, 0.02, 0.0, True),
+    (0.004, 0.2, 0.3, 0.0, False),  # a fast camera, whose picture moves on
+    (0.0, 0.01, 0.02, 0.0, False), (0.0, 0.0, 0.02, 0.05, False)])  # far away by a short way; noise of a tripod
+def test_one_picture_while_the_truth_goes_away_is_named(turn: float, step: float, shift_px: float, noise: float,
+                                                        named: bool) -> None:
+    check, rng = StandingCheck(), np.random.default_rng(0)
+    poses = np.stack([pose([0, turn * k, 0] + noise * rng.normal(size=3), [step * k, 0, 0]) for k in range(21)])
+    reference = rng.uniform(0, 400, (50, 2)).astype(np.float32)
+    for k in range(20):
+        points = MatchedPoints(reference, reference + np.float32(shift_px) * np.float32([1, 0]))
+        check.add(1, points, np.full(50, 0.3), 1, None, 400, poses[k:k + 2])
+    assert [each.startswith('the picture stands in 20 of 20 pairs of frames, and') for each in check.one_picture] == [True] * named
+    assert StandingCheck().one_picture == []
 
 
 def test_pairs_without_a_true_motion_get_no_line() -> None:

@@ -66,6 +66,7 @@ def with_gap(poses: np.ndarray) -> np.ndarray:
     (lambda poses: poses @ pose([0, 0, np.pi], [0, 0, 0]), '.*x left, y up, z forward, .*; or the images are rotated by 180 .*$'),
     (lambda poses: with_gap(poses @ TILTED), r'axes than the camera: say where .*--camera-in-body.; mirror axes .*left-handed.*$'),
     (lambda poses: MIRROR @ poses @ MIRROR, r'other axes .* mirror axes that are left-handed, as those of Unity and CARLA are$'),
+    (lambda poses: np.linalg.inv(poses @ np.diag([1.0, -1, -1, 1])), 'camera from world: invert them, and then .* z backward.*'),
     (np.linalg.inv, 'only by 0.3[0-9] if its poses are camera from world: invert them$'),
     (lambda poses: reordered(poses, [3, 0, 1, 2]), 'if its quaternions are w, x, y, z: name its columns$'),
     (lambda poses: reordered(poses, [1, 2, 3, 0]), 'if its quaternions are x, y, z, w: name its columns$'),
@@ -120,6 +121,18 @@ def test_ground_truth_that_stands_while_images_rotate_is_named() -> None:
     assert not doubts(np.tile(np.eye(4), (COUNT, 1, 1)), disturbed(path())), 'a camera that stands, by --degrade'
     held, = doubts(path()[np.arange(16) // 2 * 2], disturbed(path()[:16]))
     assert held.startswith('the ground truth stands still in 8 of 15 pairs of frames that rotate'), 'and its clock is right'
+
+
+def test_ground_truth_without_rotations_is_named() -> None:
+    true = np.tile(np.eye(4), (COUNT, 1, 1))
+    true[:, :3, 3] = path()[:, :3, 3]
+    found, = doubts(true, disturbed(path()))
+    assert found.startswith('the ground truth never rotates, and the images do, by ')
+
+
+def test_frames_out_of_order_are_no_clock() -> None:
+    order = np.concatenate([[0, 1], np.arange(10, 20), [2], np.arange(20, 24), np.arange(3, 10)])
+    assert not doubts(path()[:24], disturbed(path()[order], turn=1e-4))
 
 
 def test_few_rotations_and_poor_matches_are_no_reason() -> None:
