@@ -56,7 +56,7 @@ class Alternation:
                 nearest = min(before, key=lambda each: _difference(each.small, small))
                 if _difference(nearest.small, small) < RETURNED * _difference(last.small, small):
                     self._returns += 1
-                    self._passes += _shared_corners(last.fine, seen.fine) > _shared_corners(nearest.fine, seen.fine)
+                    self._passes += len(shared_corners(last.fine, seen.fine)[0]) > len(shared_corners(nearest.fine, seen.fine)[0])
         self._recent = [*self._recent, seen][-TURNS:]
 
     @property
@@ -68,6 +68,27 @@ class Alternation:
         return (f'{self._returns} of {self._count} frames are unlike the frame before and like an earlier one: do several cameras '
                 'share this topic or folder, are its images not in the order of time, does light flicker, or does the scene '
                 'repeat, as the rings of a tunnel? One camera belongs on each topic')
+
+
+class Exposures:
+    """Exposures that take turns, as cameras for a high dynamic range send them."""
+
+    def __init__(self) -> None:
+        self._levels = list[float]()
+
+    def add(self, frame: UInt8) -> None:
+        """The next frame (H, W)."""
+        self._levels.append(float(frame.mean()) + 1)
+
+    @property
+    def doubt(self) -> str:
+        """For people; empty where there is none."""
+        stops = np.abs(np.diff(np.log2(self._levels)))
+        changed = int(np.sum(stops > 1))
+        if len(stops) < MIN_FRAMES / 2 or changed <= len(stops) / 2:
+            return ''
+        return (f'{changed} of {len(self._levels)} frames are more than twice as bright or dark as the frame before: a camera that '
+                'takes several exposures alternately (HDR), or light that flickers. Record one exposure, or those of one length')
 
 
 class MovingFrames:
@@ -148,14 +169,16 @@ def _reduced(frame: UInt8, share: float) -> UInt8:
     return frame if share >= 1 else resize_gray(frame, (round(frame.shape[0] * share**0.5), round(frame.shape[1] * share**0.5)))
 
 
-def _shared_corners(first: UInt8, second: UInt8) -> int:
-    """How many corners of an image the other has, and no other one that is nearly as alike."""
+def shared_corners(first: UInt8, second: UInt8) -> tuple[Float32, Float32]:
+    """Corners (M, 2) of an image that the other has, and no other one that is nearly as alike; and where they are there."""
     orb = cv2.ORB_create(CORNERS)  # type: ignore[attr-defined]
-    before, now = (orb.detectAndCompute(image, None)[1] for image in (first, second))
+    (corners, before), (others, now) = (orb.detectAndCompute(image, None) for image in (first, second))
     if before is None or now is None:
-        return 0
-    pairs = cv2.BFMatcher(cv2.NORM_HAMMING).knnMatch(before, now, k=2)
-    return sum(len(pair) == 2 and pair[0].distance < UNLIKE * pair[1].distance for pair in pairs)
+        return np.zeros((0, 2), np.float32), np.zeros((0, 2), np.float32)
+    pairs = [pair for pair in cv2.BFMatcher(cv2.NORM_HAMMING).knnMatch(before, now, k=2)
+             if len(pair) == 2 and pair[0].distance < UNLIKE * pair[1].distance]
+    return (np.array([corners[each[0].queryIdx].pt for each in pairs], np.float32).reshape(-1, 2),
+            np.array([others[each[0].trainIdx].pt for each in pairs], np.float32).reshape(-1, 2))
 
 
 def _changed(before: Float32, now: Float32) -> float:

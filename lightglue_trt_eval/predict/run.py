@@ -24,7 +24,8 @@ from lightglue_trt_ros.utils.console import progress
 from lightglue_trt_ros.utils.errors import EngineError
 
 from ..images.interlacing import is_interlaced
-from ..images.moving_frames import Alternation, small_of
+from ..images.layout import is_pair, is_panorama
+from ..images.moving_frames import Alternation, Exposures, small_of
 from .frames import Frames, ShownDepth, ShownFrame
 from .methods import Alone, Method, by_networks, open_methods
 from .predictions import FramePredictions, Predicted, Prediction, Predictions, keep
@@ -92,7 +93,7 @@ def predict_together(methods: Sequence[Method], frames: Frames, strides: Sequenc
 def _match(methods: Sequence[Method], frames: Frames, strides: Sequence[int], kept: Predictions, advance: Callable[[int], None],
            first: bool) -> None:
     """Every method on every frame: ours in this thread, each baseline in another one meanwhile."""
-    standing, depth_before, untextured, interlaced = None, None, 0, 0
+    standing, depth_before, untextured, interlaced, panoramas, doubles = None, None, 0, 0, 0, 0
     metric = frames.depths is not None or frames.stereo is not None
     backward = {second for _, second in frames.scene.timeline.pairs(min(BACKWARD_PAIRS, frames.sampled))}
     runs = [_MethodRun(method, strides, frames) for method in methods]
@@ -112,6 +113,8 @@ def _match(methods: Sequence[Method], frames: Frames, strides: Sequence[int], ke
             standing = _more(standing, predictions[0])
             untextured += texture_of(shown.image) < TEXTURE
             interlaced += is_interlaced(shown.image)
+            panoramas += is_panorama(shown.image)
+            doubles += is_pair(shown.image)
             for file, each in zip(files, predictions, strict=True):
                 keep(each if metric else each.without_published(), file)
             depth_before = shown.depth
@@ -120,6 +123,12 @@ def _match(methods: Sequence[Method], frames: Frames, strides: Sequence[int], ke
     if first and untextured > kept.covered / 10:
         frames.on_note(f'{untextured} of {kept.covered} images are black, white or without texture: check the lens cap, the '
                        'exposure, and whether the camera needs --image-bits')
+    if first and panoramas > kept.covered / 2:
+        frames.on_note(f'{panoramas} of {kept.covered} images are panoramas of 360 degrees, whose right edge goes on at the left: '
+                       'no calibration of a lens describes them, and poses are wrong. Cut them into views of at most 90 degrees')
+    if first and doubles > kept.covered / 2:
+        frames.on_note(f'{doubles} of {kept.covered} images have two views of one scene, as of a stereo camera that sends both in '
+                       'one image: cut them into left and right images')
     if first and interlaced > kept.covered / 10:
         frames.on_note(f'{interlaced} of {kept.covered} images are interlaced, rows of two moments: no motion fits their matches; '
                        'record progressive video, or keep every second row')
@@ -138,7 +147,8 @@ def _estimate(scene: Scene, shown: ShownFrame, references: dict[int, ShownFrame 
 
 def with_references(frames: Frames, strides: Sequence[int]) -> Iterator[tuple[ShownFrame, dict[int, ShownFrame | None]]]:
     """Every frame, and by stride the frame before that it is matched with; None: a sequence starts."""
-    segments, resized, repeated, alternation = frames.scene.timeline.segments, list[str](), 0, Alternation()
+    segments, resized, repeated = frames.scene.timeline.segments, list[str](), 0
+    alternation, exposures = Alternation(), Exposures()
     before: dict[int, ShownFrame] = {}
     for shown in frames.read():
         if 1 in before and before[1].image.shape != shown.image.shape:
@@ -146,6 +156,7 @@ def with_references(frames: Frames, strides: Sequence[int]) -> Iterator[tuple[Sh
             resized.append(f'to {width}x{height} with frame {frames.scene.timeline.numbers[shown.number]}')
         repeated += 1 in before and same_pixels(before[1].image, shown.image) and texture_of(shown.image) >= TEXTURE
         alternation.add(shown.image, small_of(shown.image))
+        exposures.add(shown.image)
         references: dict[int, ShownFrame | None] = {}
         for stride in strides:
             if shown.number % stride == 0:
@@ -163,8 +174,8 @@ def with_references(frames: Frames, strides: Sequence[int]) -> Iterator[tuple[Sh
     if repeated:
         frames.on_note(f'{repeated} of {len(frames)} frames have the picture of the frame before under a new stamp: record what '
                        'the camera sends, without copies')
-    if alternation.doubt:
-        frames.on_note(alternation.doubt)
+    for doubt in filter(None, (alternation.doubt, exposures.doubt)):
+        frames.on_note(doubt)
 
 
 class _MethodRun:

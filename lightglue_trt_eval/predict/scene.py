@@ -30,6 +30,7 @@ TRUTH_ROTATION_DEG = 0.05  # what true relative rotations are taken to be good t
 DIRECTION_DEG = 5.0  # how far that may rotate a direction
 MIN_STEP_PER_DEPTH = math.tan(math.radians(TRUTH_ROTATION_DEG)) / math.tan(math.radians(DIRECTION_DEG))  # 0.01
 MIN_BASELINE_M = 0.005  # true steps that are no longer say nothing about a direction: most is the truth's own noise
+BURST = 0.2  # usual time between frames over the mean: of 1 in 10 frames that are left both are alike
 PERIODS_S = 1e-4, 10.0  # of images, unless their stamps are in another unit
 MIN_POINTS = 20  # fewer say nothing about a scene's depth
 CORNERS = 400
@@ -74,10 +75,14 @@ class Timeline:
         period = float(np.median(steps[~back])) if not back.all() else 0.0
         gap = max(max_gap_s, GAP_PERIODS * period)
         long = steps > gap
+        mean = float(np.mean(steps[~back & ~long])) if (~back & ~long).any() else 0.0
         counts = {f'frames that repeat the stamp before them, and are left out: {len(still)}': len(still),
                   f'frames out of order by less than {max_gap_s:.3g} s, which are left out: {len(late)}': len(late),
                   f'frames out of order, as stamps step back, and the sequence starts anew there: {back.sum()}': back.sum(),
                   f'gaps longer than {gap:.3g} s, after which the sequence starts anew: {long.sum()}': long.sum(),
+                  f'stamps come in bursts: most frames are {1e3 * period:.2g} ms after the one before, and {1e3 * mean:.3g} ms in '
+                  'the mean. They are of the arrival instead of the exposure, or several cameras share the topic: true motions '
+                  'between such stamps are wrong': period < BURST * mean,
                   f'the images are {period:.3g} s apart by their stamps: if that is wrong, check the unit, which is seconds in '
                   'timestamps.txt, times.txt and rgb.txt, nanoseconds in data.csv':
                       period > 0 and not PERIODS_S[0] <= period <= PERIODS_S[1]}

@@ -47,7 +47,8 @@ class Choice(NamedTuple):
         with self.naming():
             camera = self.camera.intrinsics(rectified)
             if doubt := doubt_of_size(camera):
-                raise ValueError(f'{doubt}: give K of this size, or the size of that K')
+                raise ValueError(f'{doubt}: give K of this size, or the size of that K; of cropped images, subtract what was cut '
+                                 'at the left and the top from cx and cy')
             return replace(camera, source=', '.join(filter(None, (self.words, camera.source, self.note, doubt_of_lens(camera)))))
 
     def in_body(self) -> Float64 | None:

@@ -24,7 +24,7 @@ from lightglue_trt_eval.predict.frames import Frames, ShownFrame
 from lightglue_trt_eval.predict.methods import Alone, Baseline, OurMethod
 from lightglue_trt_eval.predict.predictions import FramePredictions, Predicted, Prediction, Predictions
 from lightglue_trt_eval.predict.run import BACKWARD_PAIRS, predict, predict_together
-from lightglue_trt_eval.predict.scene import Scene, Timeline
+from lightglue_trt_eval.predict.scene import SECOND, Scene, Timeline
 from lightglue_trt_eval.predict.shared_networks import SharedNetworks
 from lightglue_trt_eval.score.method_score import WORST, MethodScore, score
 from lightglue_trt_eval.times.null_backend import NullBackend
@@ -257,6 +257,12 @@ def test_no_pair_spans_a_gap() -> None:
     assert world.timeline().notes == ['gaps longer than 1 s, after which the sequence starts anew: 1']
     assert result.odometry is not None
     assert result.odometry.frames.tolist() == list(range(8)), 'the motion before goes on over the gap'
+
+
+def test_stamps_of_arrival_in_bursts_are_named() -> None:
+    stamps = [k // 4 * 4 * SECOND // 10 + k % 4 * SECOND // 500 for k in range(40)]
+    burst = Timeline.of([Frame(stamp, 0, lambda: None, number=k) for k, stamp in enumerate(stamps)], 1.0)
+    assert [note[:69] for note in burst.notes] == ['stamps come in bursts: most frames are 2 ms after the one before, and']
 
 
 @pytest.mark.parametrize(('step', 'expected', 'note'), [
