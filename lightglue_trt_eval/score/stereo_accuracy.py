@@ -24,6 +24,8 @@ UNEVEN = 0.25  # of an offset, the median difference from it that a rotation of 
 MANY = 0.25  # share of the frames
 KNOWN = 0.5  # share of an offset that may be left by the odometry's estimate of it
 NO_DISPARITY = 0.02  # of those of the true motion: both images are of one camera
+BENT, BENT_PX, LEAST_ROWS = 0.7, 0.15, 500  # rows, over what rotations leave of them; which is more than noise; points
+ROWS_PX = 0.5  # that rotations leave of rows: points of right images have a tenth
 LOOSE_PX, FEW_PERCENT = 2.5, 5.0  # median difference that no rotation of a camera leaves; points with a right pixel
 
 
@@ -43,7 +45,8 @@ class StereoScore(MetricOdometryScore):
         self.rig, self._axes = rig, np.eye(4)
         self._axes[:3, :3] = rig.left.rectification
         self._earlier_frames: deque[_EarlierFrame] = deque(maxlen=LOOK_BACK)
-        self._rows: list[Float64] = []
+        self._rows: list[Float64] = []  # differences of rows, pixels
+        self._places: list[Float64] = []  # (M, 2) of the left points of these
         self._disparities: list[Float64] = []
         self._expected: list[Float64] = []  # disparities by the true motion
         self._consistent: list[Float64] = []
@@ -63,7 +66,8 @@ class StereoScore(MetricOdometryScore):
         self._share(known)
         if matches.right_keypoints is not None:
             self._right_shares.append((len(self._true) - 1, self._shares[-1]))
-        self._rows.append(np.abs(left - right)[known, 1] * self.rig.focal_px)
+        self._rows.append((left - right)[known, 1] * self.rig.focal_px)
+        self._places.append(left[known])
         disparities = (left - right)[:, 0]
         if true is None:
             self._earlier_frames.clear()
@@ -88,7 +92,7 @@ class StereoScore(MetricOdometryScore):
         rows, disparities, consistent = (np.concatenate(parts) if parts else np.empty(0) for parts in
                                          (self._rows, self._disparities, self._consistent))
         if len(rows):
-            figures['stereo_row_px'] = float(np.median(rows))
+            figures['stereo_row_px'] = float(np.median(np.abs(rows)))
         if len(disparities):
             figures['stereo_disparity_px'] = float(np.median(np.abs(disparities)))
         if len(consistent):
@@ -105,6 +109,14 @@ class StereoScore(MetricOdometryScore):
         if len(few) > MANY * len(self._right_shares):
             return (f'in {len(few)} of {len(self._right_shares)} frames, first in frame {few[0]}, fewer than {FEW_PERCENT:g} % of '
                     'the points have a right pixel: check that left and right images are of one moment there')
+        rotated, bent = self._rows_left or (0.0, 0.0)
+        if rotated > BENT_PX and bent < BENT * rotated:
+            return (f'rows of left and right points differ by {rotated:.2f} px where the cameras are rotated, and by {bent:.2f} '
+                    'where one has another lens: check the model and the coefficients of distortion of both, and that none are of '
+                    'another camera')
+        if rotated > ROWS_PX:
+            return (f'rows of left and right points differ by {rotated:.2f} px, whichever way the cameras are rotated: check that '
+                    'left and right images are of one moment and in focus')
         if not any(map(len, self._disparities)):  # a long baseline asks for a better resolution than the truth has
             ratio = self.length_ratio()
             return '' if ratio is None or 1 / FAR_LONGER < ratio < FAR_LONGER else _other_baseline(ratio)
@@ -116,13 +128,31 @@ class StereoScore(MetricOdometryScore):
                     if 1 + stretch < NO_DISPARITY else _other_baseline(1 / (1 + stretch)))
         if left > max(LOOSE_PX, abs(offset) * UNEVEN):
             return (f'disparities differ by {left:.2f} px from those of the true motion, and not by one offset: check that left '
-                    'and right images are of one moment and in focus, and their calibration')
+                    'and right images are of one moment, in focus and not mirrored, and their calibration')
         if abs(offset) < OFFSET_PX:
             return ''
         known = -self._odometry.window.right_offset_px  # as disparities have it
         remedy = '' if abs(offset - known) < KNOWN * abs(offset) else ': calibrate anew'
         return (f'disparities are {offset:+.2f} px from those of the true motion in the median: the right camera is rotated '
                 f'against its calibration (odometry estimates {known:+.2f} px){remedy}')
+
+    @property
+    def _rows_left(self) -> tuple[float, float] | None:
+        """What is left of row differences, pixels, by rotations and a focal length, and by these and a lens; None of few points.
+
+        Rows of a right lens and a right moment are equal at any depth. Each half of the frames judges what the other finds.
+        """
+        halves = [[np.concatenate(parts[half::2]) for parts in (self._places, self._rows)] for half in (0, 1)] \
+            if len(self._rows) > 1 else []
+        if not halves or min(len(rows) for _, rows in halves) < LEAST_ROWS:
+            return None
+        left = np.zeros(2)
+        for (places, rows), (others, judged) in (halves, halves[::-1]):
+            basis, other = _row_changes(places), _row_changes(others)
+            for model, count in enumerate((basis.shape[1] - 1, basis.shape[1])):
+                found = np.linalg.lstsq(basis[:, :count], rows, rcond=None)[0]
+                left[model] += float(np.median(np.abs(judged - other[:, :count] @ found))) / 2
+        return float(left[0]), float(left[1])
 
     def _triangulated(self, pose: Float64, ids: Float64, points: Float64) -> Float64:
         """Disparities (M,) on the shared plane by the true motion since the earliest sight; NaN where it does not resolve them."""
@@ -143,6 +173,12 @@ class StereoScore(MetricOdometryScore):
             good = (depth > 0) & (earlier_depth > 0) & (sigma < RESOLVED_PX)
             expected[rows[good]] = self.rig.baseline_m / depth[good]
         return expected
+
+
+def _row_changes(places: Float64) -> Float64:
+    """What rotations and a focal length (N, 5), and a lens (the last of N, 6) change in rows of points (N, 2)."""
+    x, y = places.T
+    return np.column_stack([np.ones_like(x), x, y, x * y, y * y, y * (x * x + y * y)])
 
 
 def _other_baseline(ratio: float) -> str:

@@ -37,13 +37,18 @@ def rig() -> StereoRig:
 
 
 def tally(frames: int = 30, *, offset_px: float = 0.0, rows_px: float = 0.0, wrong: float = 0.0, hidden: int = 4,
-          scale: float = 1.0, shown: float = 1.0, lost_from: int = 99) -> StereoScore:
+          scale: float = 1.0, shown: float = 1.0, lost_from: int = 99, bend: float = 0.0,
+          rows_noise_px: float = 0.0) -> StereoScore:
     poses, rng, found = poses_of(frames), np.random.default_rng(0), StereoScore(rig())
     found.add(None, None, _scaled(poses[0], scale))
     for number, step in enumerate(steps(poses), 1):
         pixels, before, right = (np.asarray(points * FOCAL + K[:2, 2], np.float32) for points in (
             step.points, step.reference_points, np.column_stack([step.right_x, step.points[:, 1]])))
         right = pixels + np.float32(shown) * (right - pixels) + np.array([offset_px, rows_px], np.float32)
+        apart = right - np.float32(K[:2, 2])
+        right += bend * apart * np.sum(apart**2, axis=1, keepdims=True) / FOCAL**2
+        if rows_noise_px:
+            right[:, 1] += rng.normal(0, rows_noise_px, len(right))
         bad = rng.random(len(right)) < wrong
         right[bad, 0] = pixels[bad, 0] - rng.uniform(1, 120, bad.sum())
         right[::hidden if number < lost_from else 1] = np.nan
@@ -93,7 +98,10 @@ def test_errors_come_out_as_they_were_put_in():
 
 @pytest.mark.slow
 def test_right_images_of_other_moments_or_sides_are_no_rotated_camera():
-    assert 'check that left and right images are of one moment and in focus' in tally(wrong=0.8).advice
+    assert re.match(r'rows of left .* are rotated, and by 0.[0-9]+ where one has another lens: check', tally(bend=-0.1).advice)
+    assert 'rows of' not in tally(rows_px=0.4).advice
+    assert re.match(r'rows of left .* px, whichever way the cameras are rotated: check', tally(rows_noise_px=1.5).advice)
+    assert 'check that left and right images are of one moment, in focus and not mirrored' in tally(wrong=0.8).advice
     assert tally(12, lost_from=8).advice.startswith('in 4 of 11 frames, first in frame 8, fewer than 5 % of the points')
     assert 'disparities are near 0, and ' in tally(shown=1e-3).advice, 'the left camera, once more'
     assert tally(hidden=1).advice.startswith('0.0 % of the points have a right pixel: check that left and right are not swapped')
