@@ -17,7 +17,7 @@ from .pair_score import FEW
 
 AGREED, OFF = 0.8, 0.7  # mean inliers, and matches within 3 px of the true lines, where the two contradict each other
 PAIR_AGREED, PAIR_OFF = 0.7, 0.5  # the same of one pair
-RIGHT, MOST_JUMPS, LEAST_PAIRS = 0.9, 0.25, 4  # matches near the true lines of usual pairs; share of pairs that jump; pairs
+RIGHT, MOST_JUMPS, LEAST_PAIRS = 0.9, 0.5, 4  # matches near the true lines of usual pairs; share of pairs that jump; pairs
 NO_MOTION, POOR, RETURN = 0.7, 0.6, 0.8  # inliers of matches that fit no motion, of poor ones; matches that come back if right
 FITS = 0.8  # matches within two standard deviations of one motion, mean; usual recordings have 0.87 to 0.97
 STANDS, NEAR_DEG = 0.9, 1.0  # share of pairs with a step too short for a direction, and median rotation error, of a wrong unit
@@ -30,7 +30,7 @@ def disagreement(table: Table, second: Table) -> list[str]:
         return []
     near = table['precision@3'][known]
     agreed = table['inliers'][known] / table['matches'][known]
-    if agreed.mean() >= AGREED and near.mean() < OFF:
+    if any(agreed.mean() >= least and near.mean() < most for least, most in ((AGREED, OFF), (PAIR_AGREED, PAIR_OFF))):
         return [_in_all(table, known, agreed, near) + _reason(table, second, known)]
     jumps = (agreed >= PAIR_AGREED) & (near < PAIR_OFF)
     if 0 < jumps.sum() <= MOST_JUMPS * len(jumps) and np.median(near) >= RIGHT and not _within(table, known) < FITS:
@@ -92,5 +92,6 @@ def _reason(table: Table, second: Table, known: NDArray[np.bool_]) -> str:
         return (f'of frames two apart {100 * others.mean():.0f} % are; two cameras send images alternately, as a stereo pair on '
                 'one topic, or every second stamp is off: give each camera its own topic or folder')
     return ('the figures against it measure the ground truth and the calibration; check noise, rate and clock of the poses, the '
-            'calibration, that the camera neither zooms nor stabilises its images, that these are of one camera, in order, and '
-            'whether most of them is a thing that moves by itself, or a part of the vehicle, which --mask leaves out')
+            'calibration, that the camera neither zooms, hangs in a gimbal nor stabilises its images, that these are of one '
+            'camera, in order, and of the run that the poses are of, and whether most of them is a thing that moves by itself, or '
+            'a part of the vehicle, which --mask leaves out')

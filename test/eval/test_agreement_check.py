@@ -21,8 +21,9 @@ def test_truth_that_contradicts_matches_is_named_with_both_shares() -> None:
     line, = pairs([0.52] * 6)
     assert line.startswith('matches agree with each other (inliers 93 %) and not with the ground truth (52 % within 3 px of its '
                            'epipolar lines; rotations differ by 0.30 degrees): the figures against it measure')
-    assert 'check noise, rate and clock of the poses, the calibration, that the camera neither zooms nor stabilises' in line
-    assert not pairs([0.52] * 6, inliers=60), 'poor matches contradict themselves'
+    assert 'check noise, rate and clock of the poses, the calibration, that the camera neither zooms, hangs in a gimbal nor' in line
+    assert len(pairs([0.42] * 6, inliers=74)) == 1
+    assert not pairs([0.52] * 6, inliers=60) + pairs([0.62] * 6, inliers=74), 'poor matches contradict themselves'
 
 
 def test_truth_without_steps_names_its_unit() -> None:
@@ -44,11 +45,11 @@ def test_frames_two_apart_that_agree_are_those_of_two_cameras() -> None:
 
 
 def test_pairs_in_which_the_truth_jumps_are_counted() -> None:
-    line, = pairs([0.97] * 9 + [0.1] + [0.97] * 9 + [0.2])
-    assert line.startswith('in 2 of 20 pairs of frames, first of 9 and 10, matches agree with each other and not with the ground')
+    line, = pairs([0.97] * 9 + [0.1] * 8 + [0.97] * 10)
+    assert line.startswith('in 8 of 27 pairs of frames, first of 9 and 10, matches agree with each other and not with the ground')
 
 
-@pytest.mark.parametrize('near', [[0.98] * 20, [0.75] * 20, [0.97] * 12 + [0.3] * 8, [0.1] * 3, []])
+@pytest.mark.parametrize('near', [[0.98] * 20, [0.75] * 20, [0.97] * 12 + [0.6] * 8, [0.1] * 3, []])
 def test_right_unclear_or_short_recordings_get_no_line(near: list[float]) -> None:
     assert not pairs(near)
 
