@@ -20,6 +20,7 @@ SIZES = (('width', 'height'), ('image_width', 'image_height'), ('w', 'h'), ('col
 LENS = re.compile(  # keys that speak of a lens, in small letters; min_dist, max_dist and baseline_dist_thr are of trackers
     r'^(?!.*flags?$).*?((?<!min)(?<!max)(?<!baseline)(^|[._])dist(_|$|coef|o$|param)|distor|coef(f?s?|ficients?)?(_|$)|'
     r'(^|[._])(rad_?tan|radial|tangential|fisheye(_model|_?par.*)?$|skew|mirror|[kp]_?\d+$|d$|s[1-4]$|tau|xi$|kc$|lens_?(par|coef)))')
+_OF_LISTS = re.compile(r'(?!.*(dist|lens|radial|tangential|_[kp]_?\d)).*([._]d$|coef)')  # n_samples_d is a setting, T_I_D a pose
 _DISTANCE = re.compile(r'(?!.*(cam|lens|coef|param|radial|tangential))\w*[a-z0-9]_dist(_[a-z]+)*')  # of a number of metres
 _PIX4D = re.compile(r'[rt]_?[1-3]')  # its radial and tangential coefficients; matrices of these names are of stereo pairs
 MOST_DEPTH = 50  # of mappings and lists inside of each other: YAML may have itself inside
@@ -110,7 +111,7 @@ class Fields:
         """Width and height in one list, or by these names."""
         if self.is_named(name):
             inner = self.inner(name)
-            names = next((names for names in SIZES[:3] if names[0] in inner), SIZES[0])
+            names = next((names for names in (*SIZES[:3], ('x', 'y')) if names[0] in inner), SIZES[0])
             return inner.pixels(names[0]), inner.pixels(names[1])
         words = re.fullmatch(r'(\d+) ?[x,] ?(\d+)', str(self.get(name)))  # 640x480
         width, height = (_pixels(value, self.whole(name)) for value in (words.groups() if words else self.numbers(name, 2)))
@@ -179,7 +180,8 @@ def _pixels(value: Any, name: str) -> int:
 def _of_lens(name: str, value: Any) -> list[str]:
     """The keys that lead to something about a lens, and its value in words; empty where there is none."""
     is_distance = isinstance(value, (int, float)) and _DISTANCE.fullmatch(name.lower()) is not None
-    if LENS.search(name.lower()) and not is_zero(value) and not is_distance:
+    is_other = _count(value) in (1, 16) and not isinstance(value, str) and _OF_LISTS.match(name.lower()) is not None
+    if LENS.search(name.lower()) and not (is_zero(value) or is_distance or is_other):
         return [name, str(value)]
     is_lens = re.search(r'(^|_)lens$', name.lower()) is not None  # words in it are of products, but those of fisheyes
     if is_lens and (isinstance(value, list) or OTHER_LENSES.search(str(value).lower())) and not is_zero(value):

@@ -121,6 +121,8 @@ def sized(values: Mapping[str, Any], size: Callable[[], tuple[int, int]]) -> tup
     were calibrated.
     """
     values = as_chain(values)
+    if 'camera_angle_x' in values and 'fx' not in values:
+        return dict(as_chain({**values, **dict(zip(('w', 'h'), size(), strict=True))})), True
     prefix = 'Camera.' if 'Camera.fx' in values else ''
     fields = Fields(values, prefix)
     if any(all(map(fields.__contains__, names)) for names in SIZES):

@@ -118,7 +118,8 @@ def _inner_list(fields: Fields) -> list[float]:
 
 def _by_name(fields: Fields, model: str) -> list[float]:
     """Coefficients that have a key each, in OpenCV's order; none where there is no such key."""
-    order: tuple[str, ...] = FLAT[:2] + FLAT[4:6] if model == 'equidistant' else FLAT
+    names_all = fields.prefix or 'k3' in fields or 'p2' not in fields  # LARVIO calls the four k1, k2, p1, p2
+    order: tuple[str, ...] = FLAT if model != 'equidistant' else FLAT[:2] + FLAT[4:6] if names_all else FLAT[:4]
     values = {each: fields.number(each) for each in order if each in fields}
     if not model and values.get('k4') and not values.keys() & {'p1', 'p2', 'k5', 'k6'}:
         raise ValueError(f'{", ".join(map(fields.whole, values))} are of a fisheye or of a polynomial: name the model, '

@@ -10,13 +10,14 @@ from .calibration_lens import MOST_TANGENTIAL
 from .export_tables import Values
 
 _NERFSTUDIO = ('camera_model', 'w', 'h', 'fl_x', 'fl_y', 'cx', 'cy', 'k1', 'k2', 'k3', 'k4', 'p1', 'p2', 'is_fisheye')
+_NERF = 'fl_x', 'fl_y', 'cx', 'cy', 'is_fisheye', 'camera_angle_x'
 _INNER = ('projection', 'intrinsics', 'intrinsic', 'camera_intrinsics', 'cameraintrinsics', 'camera_matrix', 'cameramatrix', 'k')
 _INNER_MATRICES = 'camera_matrix', 'cameramatrix', 'intrinsic_matrix', 'mtx', 'k'
 SQUARE = 0.03  # logarithm of fx over fy: pixels of cameras are nearer to squares
 USUAL = 'fx, fy, cx, cy'
 ORDERS = {USUAL: (0, 1, 2, 3), 'fx, cx, fy, cy': (0, 2, 1, 3), 'cx, cy, fx, fy': (2, 3, 0, 1)}  # OpenLORIS's, Azure Kinect's SDK's
 _OF_PHONES = {'focalLength': 'focal_length', 'principalPoint': 'principal_point', 'imageDimensions': 'image_size',
-              'imageResolution': 'image_size'}  # as ARCore and ARKit call them
+              'imageResolution': 'image_size'}  # as ARCore, ARKit and Unity call them
 _OF_MIDDLE = {'u0': 'cx', 'v0': 'cy', 'ppx': 'cx', 'ppy': 'cy'}  # other names of a principal point
 
 
@@ -42,12 +43,15 @@ def of_nerf(values: Values) -> Values:
     """Of nerfstudio's and instant-ngp's cameras, fl_x ..., OpenCV's fx ...: they count pixels from the corner of the first one.
 
     Their k4 without a fisheye is of the eighth power of the radius, which no lens of OpenCV has, and refused. Those inside
-    cam0 ... too; `values` themselves of others.
+    cam0 ... too; `values` themselves of others. Renderers give the angle of the view instead, camera_angle_x.
     """
+    if 'fl_x' not in values and {'camera_angle_x', 'w', 'h'} <= values.keys():
+        focal = values['w'] / 2 / math.tan(values['camera_angle_x'] / 2)
+        values = {'fl_x': focal, 'fl_y': focal, 'cx': values['w'] / 2, 'cy': values['h'] / 2, **values}
     if 'fl_x' not in values:
         inner = {name: of_nerf(value) for name, value in values.items() if isinstance(value, dict) and 'fl_x' in value}
         return {**values, **inner} if inner else values
-    rest = {name: value for name, value in values.items() if name not in ('fl_x', 'fl_y', 'cx', 'cy', 'is_fisheye')}
+    rest = {name: value for name, value in values.items() if name not in _NERF}
     focal = {name[0] + name[-1]: float(values[name]) for name in ('fl_x', 'fl_y') if name in values}
     middle = {name: float(values[name]) - 0.5 for name in ('cx', 'cy') if name in values}
     if values.get('is_fisheye'):
@@ -78,7 +82,7 @@ def with_focals(values: Values, depth: int = 3) -> dict[str, Any]:
 
     A list of nine with these four and OpenCV's five coefficients is parted too.
     """
-    values = _parted({_OF_PHONES.get(name, name): value for name, value in values.items()})
+    values = _parted({_OF_PHONES.get(str(name)[:1].lower() + str(name)[1:], name): value for name, value in values.items()})
     pairs = [_two_of(values.get(name)) for name in ('focal_length', 'principal_point')]
     found = {name: with_focals(value, depth - 1) if depth and isinstance(value, dict) else value for name, value in values.items()}
     if not all(pairs):

@@ -275,7 +275,8 @@ def _of_numbers(text: str) -> dict[str, Any]:
     That is a 3x3, 3x4 or 4x4 matrix, as ScanNet and many scripts have it, also with a baseline after it (FoundationStereo), a line
     or column of focal lengths, middle and coefficients, or the line of DSO and 4Seasons, lens fx fy cx cy and coefficients, with
     a line width height after it. Several lines are KITTI's projections without their names. A line fx fy cx cy and
-    the 4x4 matrix of its axes are of Oxford RobotCar's models/*.txt, for images that its SDK has undistorted.
+    the 4x4 matrix of its axes are of Oxford RobotCar's models/*.txt, for images that its SDK has undistorted. Two numbers in
+    each of six lines are InfiniTAM's: size, focal lengths and middle of its color camera, and of its depth camera.
     """
     lines = [line.replace(',', ' ').split() for line in _values_in(text)]
     lens, lines = (lines[0][0], [lines[0][1:], *lines[1:]]) if len(lines) > 1 and lines[0][0].lower() in _DSO else ('', lines)
@@ -289,6 +290,9 @@ def _of_numbers(text: str) -> dict[str, Any]:
             return _of_dso('none' if is_ideal else _DSO[lens.lower()], numbers, [width, height]) if len(numbers) >= 4 else {}
         if len(lines) > 1 and all(len(line) == 12 and list(map(float, line[8:11])) == [0, 0, 1] for line in lines):
             return _of_kitti('', {str(number): ' '.join(line) for number, line in enumerate(lines)})
+        if list(map(len, lines[:6])) == [2] * 6:
+            return {name: {'resolution': list(map(int, size)), 'intrinsics': list(map(float, focals + middle))}
+                    for name, (size, focals, middle) in (('color', lines[:3]), ('depth', lines[3:6]))}
         if list(map(len, lines)) == [4] * 5 and list(map(float, lines[4])) == [0, 0, 0, 1]:
             return {**_of_line(list(map(float, lines[0]))), 'remark': 'of undistorted images, by the SDK of RobotCar'}
         values = np.array([float(word) for line in lines for word in line])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ READ = ("the forms that are read: this package's calib.yaml, into which you can 
         "docs/evaluation.md")
 _OPENCV = re.compile(r'\A%YAML.*|!!opencv-(nd-)?matrix')  # not YAML, but in OpenCV's files
 _NO_SPACE = re.compile(r'^([ \t]*[\w.]+):(?=[^\s:])', re.MULTILINE)  # after a key: OpenCV reads that, and ORB-SLAM's files have it
+_BYTES = re.compile(r"(?<=:)\s*b(?=')")  # before words of Python, as of optimization_inputs in files of mrcal
 _REMARKS = re.compile(r'("(?:[^"\\]|\\.)*")|//[^\n]*|/\*.*?\*/', re.DOTALL)  # of JSON, as JsonCpp reads it, outside of words
 _NUMPY = 'has no arrays that are read, as where Python objects were saved: np.savez("calib.npz", camera_matrix=K, dist=D)'
 _MATLAB = 'writelines(jsonencode(toStruct(cameraParams)), "calib.json")'
@@ -79,15 +81,18 @@ def _parsed(path: Path, text: str) -> Any:
     if values:
         return values
     try:
-        return _of_xml(path, text) if text.lstrip().startswith('<?xml') else _of_yaml(path, text)
+        return _of_xml(path, text) if text.lstrip().startswith(('<?xml', '<sdf')) else _of_yaml(path, text)
     except (yaml.YAMLError, cv2.error, RecursionError, SystemError) as error:
         raise BagError(f'{path} is no YAML, JSON or XML ({" ".join(str(error).split()):.200}); {READ}') from None
 
 
 def _of_xml(path: Path, text: str) -> Any:
-    if '<robot' in text:
+    if re.search(r'<robot[\s>]', text):
         raise BagError(f'{path} is a URDF, which has no lens: for --camera-in-body write T_BS into a YAML file, 16 numbers row by '
                        'row, body from the optical frame, as tf2_echo prints them')
+    if '<sdf' in text:
+        raise BagError(f'{path} is SDF: record the camera_info of Gazebo, or write K of a calib.yaml, fx = fy = width / 2 / '
+                       'tan(horizontal_fov / 2)')
     if '<opencv_storage' not in text:
         raise BagError(f'{path} is XML, and not that of OpenCV (<opencv_storage>): export it as such; {READ}')
     storage = cv2.FileStorage(str(path), cv2.FILE_STORAGE_READ)
@@ -101,7 +106,20 @@ def _of_yaml(path: Path, text: str) -> Any:
     import yaml
     bare = _REMARKS.sub(lambda found: found[1] or ' ', text)
     text = bare if bare.lstrip().startswith(('{', '[')) else text
-    read = yaml.safe_load_all(_NO_SPACE.sub(r'\1: ', _OPENCV.sub('', text.expandtabs())))
+
+    class Loader(yaml.SafeLoader):
+        """Takes two different values of one key, of which YAML keeps the last, as words that are no number."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+            own = [(str(key.value), value) for key, value in node.value]
+            again = {name for name, count in Counter(name for name, _ in own).items() if count > 1}
+            values = super().construct_mapping(node, deep)
+            for name in again & values.keys():
+                texts = dict.fromkeys(yaml.serialize(value).removesuffix('...\n').strip() for key, value in own if key == name)
+                values[name] = ', and again '.join(texts) if len(texts) > 1 else values[name]
+            return values
+
+    read = yaml.load_all(_NO_SPACE.sub(r'\1: ', _OPENCV.sub('', _BYTES.sub(' ', text.expandtabs()))), Loader)
     documents = [each for each in read if each is not None]  # `ros2 topic echo` ends each message with ---
     values = documents[0] if documents else None
     if not all(_same_but_header(values, each) for each in documents[1:]):

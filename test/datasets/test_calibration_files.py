@@ -248,7 +248,10 @@ FORMS |= {
         [*row, 0.0] for row in K]}, 'cam_dist': {'cols': 4, 'data': RADTAN}, 'T_lidar_to_cam': {'data': BODY}}),
     'XRSLAM': inside('cam0', f'{EUROC}distortion_model: radtan\ncamera_distortion_flag: 1\ndistortion: {RADTAN}\n'),
     'mrcal': "{\n    'lensmodel': 'LENSMODEL_OPENCV4',\n    # focal\n    'intrinsics': [ 450, 451, 319.5, 239.5, -0.28, 0.07, "
-             "0.0002, 0.00002,],\n    'extrinsics': [ 0,0,0,0,0,0,],\n    'imagersize': [ 640, 480,],\n}\n",
+             "0.0002, 0.00002,],\n    'extrinsics': [ 0,0,0,0,0,0,],\n    'imagersize': [ 640, 480,],\n"
+             "    'optimization_inputs': b'P+ewY{$]|T#0',\n}\n",
+    'Co-SLAM and a rig with a DVL': inside('training', 'n_samples_d: 32\nsigmoid_coef_tracker: 0.1\n') + inside(
+        'DVL', f'T_I_D: {BODY}\n') + inside('cam', f'{FLAT_K}H: 480\nW: 640\ndistortion: {RADTAN}\n'),
     'r3live': inside('common', 'estimate_intrinsic: 1\n') + inside('vio', (
         f'image_width: 640\nimage_height: 480\ncamera_intrinsic: {np.ravel(K).tolist()}\ncamera_dist_coeffs: {RADTAN}\n')),
     'MonoGS': inside('Dataset', 'type: tum\n' + inside('Calibration', f'{FLAT_K}{FLAT_LENS}width: 640\nheight: 480\n'
@@ -272,6 +275,8 @@ FORMS |= {
                + inside('intrinsics', FLAT_K) + inside('distortion_coeffs', FLAT_LENS)),
     'IC-GVINS': inside('cam0', f'intrinsic: [450.0, 451.0, 319.5, 239.5]\ndistortion: {RADTAN}\nresolution: [640, 480]\n'),
     'fu, fv, cu, cv': f'width: 640\nheight: 480\nfu: 450.0\nfv: 451.0\ncu: 319.5\ncv: 239.5\ndistortionCoeff: {RADTAN}\n',
+    'Unity': json.dumps({'FocalLength': {'x': 450.0, 'y': 451.0}, 'PrincipalPoint': {'x': 319.5, 'y': 239.5},
+                         'Resolution': {'x': 640, 'y': 480}, 'distortion': RADTAN}),
     'focal_length and principal_point': json.dumps({
         'width': 640, 'height': 480, 'focal_length': [450.0, 451.0], 'principal_point': [319.5, 239.5], 'distortion': RADTAN}),
     'px and py': f'width: 640\nheight: 480\nfx: 450.0\nfy: 451.0\npx: 319.5\npy: 239.5\ndist: {RADTAN}\n',
@@ -288,6 +293,8 @@ FORMS |= {
                           f'"fy": 451.0, // measured\n"cx": 319.5, "cy": 239.5, "dist": {RADTAN}}}\n'),
 }
 FISHEYES = {
+    'LARVIO': f'{OWN}distortion_model: equidistant\n' + inside('distortion_coeffs', ''.join(
+        f'{name}: {value}\n' for name, value in zip(('k1', 'k2', 'p1', 'p2'), KB, strict=True))),
     'MC-Calib': mc_calib(1, KB),
     'XIVO': '{"model": "equidistant", "rows": 480, "cols": 640, // of TUM-VI\n' + FLAT_K.replace(': ', '": ').replace(
         '\n', ', "').replace('fx', '"fx').rstrip('"') + f'"k0123": {KB}}}',
@@ -601,6 +608,21 @@ def test_cameras_of_nuscenes_have_a_matrix_and_their_tokens(write) -> None:
     path = write(json.dumps(sensors))
     assert load_intrinsics(path, size=lambda: (640, 480)).k.tolist() == K
     np.testing.assert_allclose(find_camera_in_body(path)[:3], [[0, 0, 1, 1.7], [-1, 0, 0, 0], [0, -1, 0, 1.5]], atol=1e-12)
+
+
+def test_angle_of_view_of_a_renderer_gives_k_by_the_size_of_images(write) -> None:
+    """transforms_train.json of Blender, which has neither size nor focal length."""
+    view = {'camera_angle_x': 2 * np.arctan(320 / 450), 'frames': []}
+    found = [load_intrinsics(write(json.dumps(view)), size=lambda: (640, 480)),
+             load_intrinsics(write(json.dumps({**view, 'w': 640, 'h': 480})))]
+    np.testing.assert_allclose([camera.k for camera in found], [[[450, 0, 319.5], [0, 450, 239.5], [0, 0, 1]]] * 2)
+    assert [camera.source.endswith('that of the images is taken') for camera in found] == [True, False]
+
+
+def test_infinitam_has_a_color_and_a_depth_camera(write) -> None:
+    path = write('640 480\n450.0 451.0\n319.5 239.5\n\n320 240\n220 221\n160 120\n\n1 0 0 0\n0 1 0 0\n0 0 1 0\n\naffine\n0.001 0\n')
+    assert load_intrinsics(Path(f'{path}:color')).k.tolist() == K
+    assert load_intrinsics(Path(f'{path}:depth')).width == 320
 
 
 def test_model_of_robotcar_is_of_undistorted_images(write) -> None:

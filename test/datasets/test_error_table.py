@@ -387,6 +387,10 @@ CALIBRATIONS: dict[str, tuple[Callable[[Path], Any], str]] = {
         r'c.yaml: D: \[0.1, 0.2, 0.3, 0.4\] are of a fisheye by the last two, tangential ones are below 0.02: name the model'),
     'wide, without a model': (lambda at: camera(at, {**OWN, 'fx': 6, 'fy': 6, 'dist': [0.003, 0.001, -0.002, 0.0002]}),
         r'c.yaml: dist: .*0.0002. without a model, and K sees 118 degrees from corner to corner: mostly that is a fisheye. Name'),
+    'SDF': (lambda at: camera(at, '<?xml version="1.0" ?>\n<sdf version="1.6"><robotNamespace/></sdf>\n'),
+        r'c.yaml is SDF: record the camera_info of Gazebo, or write K of a calib.yaml, fx = fy = width / 2 / tan'),
+    'a key twice, as after an edit': (lambda at: camera(at, 'width: 16\nheight: 12\nfx: 20\nfy: 20\ncx: 8\ncy: 6\nfps: 1\nfps: 2\n'
+        'cy: 6\nfx: 21\n'), r"c.yaml: fx: '20, and again 21' is no number"),
     'two focal lengths': (lambda at: camera(at, {**OWN, 'K': [30, 0, 8, 0, 30, 6, 0, 0, 1]}),
         r'c.yaml: K has the focal length 30, and fx is 20: remove one'),
     'two documents': (lambda at: camera(at, 'width: 16\n---\nwidth: 17\n'), r'c.yaml holds 2 documents \(---\) that differ: keep'),
