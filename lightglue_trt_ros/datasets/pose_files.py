@@ -25,6 +25,7 @@ _FOUR_SEASONS_VALUES = 10, 11  # with commas
 _POSITION_VALUES = 4  # with a time, as of Hilti's challenges
 _USUAL_NAMES = {'tum': 'TUM', 'euroc': 'EuRoC'}
 _LAST_ROW = [0, 0, 0, 1]  # of a 4x4 matrix
+_ORDERS = 'w, x, y, z', 'x, y, z, w'  # of quaternions
 _NAMES_ADVICE = 'keep one line above the values that names the columns, as timestamp x y z qx qy qz qw'
 
 _TARTANAIR = re.compile(r'pose_(left|right|[lr]cam_(front|back|left|right|top|bottom))\.txt')  # names of its files
@@ -117,11 +118,23 @@ def read_quaternions(path: Path, kind: str) -> Trajectory:
         name += ': no line names the columns, qw is taken as the first of the quaternion'
     name += ', camera from world' * columns.from_world + ', whose times have nanoseconds without zeros before them' * bool(parts)
     table[:, :3] /= columns.per_metre
+    if named is None and len(table):
+        with naming(path):
+            _check_start(table[0].tolist(), is_w_first=form == 'EuRoC')
     known, doubt = _known(path, table)
     with naming(path):
         poses = poses_from(table[known, :3], table[known, 3:])
         poses = np.asarray(np.linalg.inv(poses), np.float64) if columns.from_world else poses
     return trajectory_of(path, name + doubt, [stamps[number] for number in np.flatnonzero(known)], poses)
+
+
+def _check_start(pose: list[float], is_w_first: bool) -> None:
+    """Raise ValueError where the first pose, x, y, z, qx, qy, qz, qw, is at 0 and has no rotation only by the other order."""
+    written = pose[6:] + pose[3:6] if is_w_first else pose[3:]
+    if not any(pose[:3]) and list(map(abs, written)) == ([0, 0, 0, 1] if is_w_first else [1, 0, 0, 0]):
+        read, other = _ORDERS if is_w_first else _ORDERS[::-1]
+        raise ValueError(f'the first pose is at 0, 0, 0 with the quaternion {written}, no rotation as {other}, and one by 180 '
+                         f'degrees as {read}: name the columns in a line above the values, as timestamp x y z qw qx qy qz')
 
 
 def _has_scale(words: Sequence[str]) -> bool:
@@ -186,7 +199,10 @@ def read_kitti(path: Path, stamps_ns: Sequence[int], numbered: Mapping[int, int]
     if numbered and numbers:
         known = [row for row, number in enumerate(numbers) if number in numbered]
         poses, stamps_ns = poses[known], [numbered[numbers[row]] for row in known]
-    short = bool(lines) and len(lines[0][1].split(_separator(lines[0][1]))) == _TUM_VALUES - 1
+    short = bool(lines) and len(first := lines[0][1].split(_separator(lines[0][1]))) == _TUM_VALUES - 1
+    if short:
+        with naming(path):
+            _check_start(list(map(float, first)), is_w_first=False)
     name = 'a line per image: tx ty tz qx qy qz qw' if short else 'KITTI, matrices column by column' if columns else 'KITTI'
     return trajectory_of(path, f'{name}, by numbers of images' if numbers else name, stamps_ns, poses)
 

@@ -389,6 +389,10 @@ CALIBRATIONS: dict[str, tuple[Callable[[Path], Any], str]] = {
         r'c.yaml: dist: .*0.0002. without a model, and K sees 118 degrees from corner to corner: mostly that is a fisheye. Name'),
     'SDF': (lambda at: camera(at, '<?xml version="1.0" ?>\n<sdf version="1.6"><robotNamespace/></sdf>\n'),
         r'c.yaml is SDF: record the camera_info of Gazebo, or write K of a calib.yaml, fx = fy = width / 2 / tan'),
+    'w first at the start': (lambda at: truth(at, '1 0 0 0 1 0 0 0\n2 0 0 1 0.8 0.6 0 0\n'),
+        r'poses.txt: the first pose is at 0, 0, 0 with .*1.0, 0.0, 0.0, 0.0\], no rotation as w, x, y, z, .*: name the columns'),
+    'w first at the start, without times': (lambda at: truth(at, '0 0 0 1 0 0 0\n' * 2), r'0.0\], no rotation as w, .*: name the'),
+    'w last at the start': (lambda at: truth(at, '1,0,0,0,0,0,0,1\n'), r'no rotation as x, y, z, w, and one by 180 degrees as w'),
     'a key twice, as after an edit': (lambda at: camera(at, 'width: 16\nheight: 12\nfx: 20\nfy: 20\ncx: 8\ncy: 6\nfps: 1\nfps: 2\n'
         'cy: 6\nfx: 21\n'), r"c.yaml: fx: '20, and again 21' is no number"),
     'two focal lengths': (lambda at: camera(at, {**OWN, 'K': [30, 0, 8, 0, 30, 6, 0, 0, 1]}),
