@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import zipfile
+import zlib
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -63,7 +64,7 @@ def values_of(path: Path) -> dict[str, Any]:
 def _of_numpy(path: Path) -> dict[str, Any]:
     """The arrays of np.savez by their names, as mtx and dist, or K of np.save; empty for another file."""
     values: dict[str, Any] = {}
-    with suppress(zipfile.BadZipFile, EOFError, ValueError):  # of another file, or objects
+    with suppress(zipfile.BadZipFile, zlib.error, EOFError, ValueError):  # of another file, a damaged one, or objects
         stored = np.load(path, allow_pickle=False)
         for name in getattr(stored, 'files', ()):
             with suppress(ValueError):

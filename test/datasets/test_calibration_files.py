@@ -699,7 +699,11 @@ def test_arrays_of_numpy_are_a_calibration_by_their_names(tmp_path: Path) -> Non
     assert (camera.k.tolist(), camera.d.tolist(), camera.distortion_model) == (K, [*RADTAN, 0.1], 'plumb_bob')
     np.save(tmp_path / 'k.npy', np.array(K))
     assert load_intrinsics(tmp_path / 'k.npy', size=lambda: (640, 480)).k.tolist() == K
-    for name, content in (('half.npz', (tmp_path / 'calib.npz').read_bytes()[:200]), ('half.npy', b'\x93NUMPY\x01')):
+    np.savez_compressed(tmp_path / 'zipped.npz', mtx=np.array(K))
+    whole = (tmp_path / 'zipped.npz').read_bytes()
+    damaged = whole[:60] + b'\xff' * 60 + whole[120:]
+    for name, content in (('half.npz', (tmp_path / 'calib.npz').read_bytes()[:200]), ('half.npy', b'\x93NUMPY\x01'),
+                          ('damaged.npz', damaged)):
         (tmp_path / name).write_bytes(content)
         with pytest.raises(BagError, match=rf'{name} has no arrays that are read, .*: np\.savez\('):
             load_intrinsics(tmp_path / name, size=lambda: (640, 480))
