@@ -6,6 +6,7 @@ import base64
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -88,10 +89,15 @@ def render(evaluation: Evaluation, pictures: Sequence[Picture]) -> str:
 
 def rendered(template: Path, **values: Any) -> str:
     """The page of a Jinja2 template, which extends `layout.html.jinja`, with every value escaped."""
+    return str(_templates(template.parent).get_template(template.name).render(**values))
+
+
+@cache
+def _templates(folder: Path) -> Any:
+    """The environment of the templates in `folder`, which keeps them compiled."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    environment = Environment(loader=FileSystemLoader([template.parent, REPORT.parent]), autoescape=True, trim_blocks=True,
-                              lstrip_blocks=True, undefined=StrictUndefined)
-    return environment.get_template(template.name).render(**values)
+    return Environment(loader=FileSystemLoader([folder, REPORT.parent]), autoescape=True, trim_blocks=True, lstrip_blocks=True,
+                       undefined=StrictUndefined)
 
 
 def embedded(picture: Picture) -> str:

@@ -80,11 +80,12 @@ def print_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]
     console, unbounded = Console(width=None if width_known else FILE_WIDTH), Console(width=UNBOUNDED)
     for version_header, version_rows in ((header, rows), *narrower):
         table = _table(version_header, version_rows, left)
-        if unbounded.measure(table).minimum > console.width:
+        if (least := unbounded.measure(table).minimum) > console.width:
             table.box, table.pad_edge = None, False
-        if unbounded.measure(table).minimum <= console.width:
+            least = unbounded.measure(table).minimum
+        if least <= console.width:
             break
-    console.width = max(console.width, unbounded.measure(table).minimum)  # rather wider than the terminal than with broken words
+    console.width = max(console.width, least)  # rather wider than the terminal than with broken words
     print(f'\n{title}')
     console.print(table, crop=False)
 

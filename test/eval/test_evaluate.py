@@ -14,7 +14,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
-from support.scored import scored
+from support.scored import QUICK, scored
 
 from lightglue_trt_eval.baselines import MatchedPoints
 from lightglue_trt_eval.evaluate import with_images
@@ -32,7 +32,6 @@ from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.datasets.sequence import Frame
 from lightglue_trt_ros.engines.selection import Opened
-from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
 from lightglue_trt_ros.utils.errors import BagError, ConfigError, EngineError, FrameError
 
 HEIGHT, WIDTH = 240, 320
@@ -172,7 +171,7 @@ def test_imprecise_matches_of_a_baseline_blame_no_recording(tmp_path: Path, nois
     both = [Knowing(name, each, ours=name == 'a') for name, each in zip('ab', noise, strict=True)]
     world, kept = World(9).read_by(sampled=5), Predictions(tmp_path)
     predict_together(both, world, (1,), kept)
-    lines = score(kept, world.scene, estimate_relative_pose)[1]
+    lines = score(kept, world.scene, QUICK)[1]
     assert any('come back when matched backwards' in each for each in lines) == line
 
 
@@ -192,7 +191,7 @@ def test_imprecise_matches_of_much_enlarged_images_name_their_own_size(tmp_path:
     world, kept = World(9).read_by(sampled=5), Predictions(tmp_path)
     predict_together([Knowing('a', 2.0, streams=CertainStream)], world, (1,), kept)
     kept.methods[0].engine = {'image_height': round(times * CAMERA.height), 'image_width': round(times * CAMERA.width)}
-    line, = (each for each in score(kept, world.scene, estimate_relative_pose)[1] if 'they are imprecise' in each)
+    line, = (each for each in score(kept, world.scene, QUICK)[1] if 'they are imprecise' in each)
     assert line.endswith(f'and noise with them: try --height {CAMERA.height} --width {CAMERA.width}') == (times == 2)
 
 
@@ -496,7 +495,7 @@ def test_tracks_are_those_of_the_frontend() -> None:
 def test_live_pairs_are_scored_as_what_they_are() -> None:
     world, knowing = World(10), Knowing().stream()
     scene = Scene(world.timeline(), CAMERA, true_poses(10))
-    tally = MethodScore(Predicted('live', '', True), scene, estimate_relative_pose)
+    tally = MethodScore(Predicted('live', '', True), scene, QUICK)
     scene.motion((0, 1), points=MatchedPoints(*(side[:200] for side in correct(0, 1))))  # as the offline pass leaves it
     for number in (0, 1, 4, 5):  # two frames were dropped in between
         sighting = knowing.process(ShownFrame(number, 0.0, world.decode(number)))

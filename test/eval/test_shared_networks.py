@@ -16,7 +16,7 @@ import pytest
 from support.emulated_device import EmulatedGpu, EmulatedTensorRT
 from support.evaluated_streams import evaluated_beside_the_node
 from support.networks import Remembered, Wrapped, light, photo
-from support.scored import scored
+from support.scored import QUICK, scored
 from support.written_plans import written_plans
 
 from lightglue_trt_eval.options import variants
@@ -38,7 +38,6 @@ from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.types import HostFeatures, Matches, Thresholds
 from lightglue_trt_ros.datasets.sequence import Frame
 from lightglue_trt_ros.engines.selection import Opened, open_backend
-from lightglue_trt_ros.odometry.two_view import estimate_relative_pose
 from lightglue_trt_ros.utils.errors import EngineError
 
 pytest.importorskip('onnxruntime', reason='the networks run in ONNX Runtime')
@@ -212,7 +211,7 @@ def test_networks_in_turn_are_what_they_are_side_by_side(frames: list[np.ndarray
     monkeypatch.setattr(methods, 'open_backend', opened)
     seen, kept = Frames(*recording(frames), on_note=notes.append, sampled=3), Predictions(tmp_path)
     predict(wanted, [Baseline('klt', 128)], seen, STRIDES, kept)
-    results, _ = score(kept, seen.scene, estimate_relative_pose)
+    results, _ = score(kept, seen.scene, QUICK)
     assert (kept.interrupted, kept.failure, notes, most[0], open_now[0]) == (False, '', [], 1, 0)
     assert [result.name for result in results] == ['ours_light patches', 'ours_light 64', 'ours_light none', 'ours', 'KLT']
     said = [each.getMessage() for each in caplog.records if each.name.endswith('.run')]  # not how far it is
@@ -234,7 +233,7 @@ def test_an_end_in_a_later_turn_says_what_it_covers(frames: list[np.ndarray], tm
     wanted = variants(CONFIG, ('128', '96', '64'))
     seen, kept = Frames(*recording(frames), stopped=stopped, on_note=notes.append), Predictions(tmp_path)
     predict(wanted, [], seen, STRIDES, kept)
-    results, _ = score(kept, seen.scene, estimate_relative_pose)
+    results, _ = score(kept, seen.scene, QUICK)
     assert [result.count() for result in results] == [8, 3]
     assert (kept.interrupted, kept.covered, notes) == (True, 4, ['ours_light 64: not begun'])
     found = Evaluation({'frames': COUNT}, '', results, STRIDES, interrupted=True, covered=kept.covered)
