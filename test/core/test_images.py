@@ -23,7 +23,7 @@ from std_msgs.msg import Header
 from lightglue_trt_ros.core.images import LAYOUTS, fill_image, gray_from_compressed, gray_from_image, view_image
 from lightglue_trt_ros.utils.errors import ConfigError, ImageEncodingError
 
-pytestmark = pytest.mark.ros
+pytestmark = [pytest.mark.ros, pytest.mark.release]
 
 SIZES = [(24, 32), (7, 9), (3, 3)]
 MOSAIC = {'r': 0, 'g': 1, 'b': 2}

@@ -468,11 +468,11 @@ def test_ctrl_c_leaves_a_report_of_what_was_done(tmp_path: Path) -> None:
 
 def test_real_networks_on_a_real_sequence(tmp_path: Path, shared_data: Path) -> None:
     launched(tmp_path / 'out', shared_data / 'kitti_short_1', '--max-frames', '5', '--height', '160', '--width', '528',
-             '--max-keypoints', '512', '--strides', '1,2', '--baselines', 'sift', '--compare', 'fp32', 'fp8',
-             '--backend', 'onnxruntime', '--refinement', 'none', '--fail-under', 'pose_auc@10=60')
+             '--max-keypoints', '512', '--strides', '1', '--baselines', 'sift', '--compare', 'fp32', 'fp8',
+             '--backend', 'onnxruntime', '--refinement', 'none', '--weights', 'ours_light', '--fail-under', 'pose_auc@10=60')
     report = report_of(tmp_path / 'out')
-    assert [matcher['name'] for matcher in report['matchers']] == ['ours fp32', 'SIFT']
-    assert any('ours fp8 is unavailable' in note for note in report['notes'])
+    assert [matcher['name'] for matcher in report['matchers']] == ['ours_light fp32', 'SIFT']
+    assert any('ours_light fp8 is unavailable' in note for note in report['notes'])
     summary = report['matchers'][0]['summary']['1']
     assert summary['precision@3'] > 80
     assert summary['forward_backward'] > 85

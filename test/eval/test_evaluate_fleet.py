@@ -172,29 +172,23 @@ def test_what_cannot_be_evaluated_is_a_row_and_no_traceback(runs: Path, tmp_path
     assert 'distributed' not in captured.err
 
 
-def test_a_mask_is_of_every_recording(run: Run, runs: Path, tmp_path: Path) -> None:
+def test_mask_and_degradation_are_of_every_recording(run: Run, runs: Path, tmp_path: Path) -> None:
     allowed = np.zeros((96, 128), np.uint8)
     allowed[:, 64:] = 255
     cv2.imwrite(str(tmp_path / 'half.png'), allowed)
     cv2.imwrite(str(tmp_path / 'other.png'), allowed[:48])
-    words = runs / 'east', '--max-frames', '3', '--mask'
+    words = runs / 'east', '--max-frames', '3', '--degrade', 'dots,dim', '--mask'
     code, text, found = run(tmp_path / 'out', *words, tmp_path / 'half.png')
     assert code == 0, text
     (row,) = found['recordings']
     assert row['facts']['recording']['mask'] == f'{tmp_path}/half.png, 50.0 % of the image'
+    assert row['facts']['recording']['degraded'] == 'dots,dim'
+    assert 'dots,dim' in (tmp_path / 'out' / 'fleet.html').read_text()
     shutil.copy(tmp_path / 'half.png', tmp_path / 'again.png')
     assert '0 to evaluate, 1 evaluated before' in run(tmp_path / 'out', *words, tmp_path / 'again.png')[1], 'by what is in it'
     code, text, _ = run(tmp_path / 'out', *words, tmp_path / 'other.png')
     assert code == 1
     assert 'other.png is 128x48, the images are 128x96' in text
-
-
-def test_every_recording_is_degraded(run: Run, runs: Path, tmp_path: Path) -> None:
-    code, text, found = run(tmp_path, runs / 'east', '--max-frames', '3', '--degrade', 'dots,dim')
-    assert code == 0, text
-    (row,) = found['recordings']
-    assert row['facts']['recording']['degraded'] == 'dots,dim'
-    assert 'dots,dim' in (tmp_path / 'fleet.html').read_text()
 
 
 def noisy(folder: Path) -> Path:

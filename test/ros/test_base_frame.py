@@ -28,6 +28,8 @@ from lightglue_trt_ros.ros import odometry_node
 from lightglue_trt_ros.ros.frames import FrameTree
 from lightglue_trt_ros.utils.errors import ConfigError
 
+pytestmark = pytest.mark.release
+
 
 def pose(shift=(0.0, 0.0, 0.0), degrees=(0.0, 0.0, 0.0)) -> np.ndarray:
     made = np.eye(4)

@@ -202,6 +202,7 @@ def test_images_that_alternate_in_size_are_no_change_of_the_calibration(stack, c
     assert not run.listener.restless
 
 
+@pytest.mark.release
 def test_two_publishers_of_a_camera_info_are_counted_in_the_diagnostics(camera):
     run = camera()
     other = run.peer.node.create_publisher(CameraInfo, '/camera_info', 10)
@@ -459,6 +460,7 @@ def test_a_missing_camera_info_names_those_of_other_topics(camera, capfd, monkey
     assert remedy in capfd.readouterr().err
 
 
+@pytest.mark.release
 def test_a_camera_info_that_was_sent_once_and_is_kept_is_read(stack, camera):
     kept = QoSProfile(depth=1, durability=DurabilityPolicy.TRANSIENT_LOCAL)
     driver = Node('driver')
@@ -473,6 +475,7 @@ def test_a_camera_info_that_was_sent_once_and_is_kept_is_read(stack, camera):
 
 @pytest.mark.parametrize('parameters', [{}, {'depth': True}, {'stereo': True}, {'tracks_format': 'vins', 'stereo': True},
                                         {'tracks_format': 'vins', 'depth': True}], ids=str)
+@pytest.mark.release
 def test_all_that_needs_the_camera_shares_one_subscription(camera, parameters):
     run = camera(**parameters)
     assert len(run.node.get_subscriptions_info_by_topic('/camera_info')) == 1

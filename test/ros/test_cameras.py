@@ -111,6 +111,7 @@ def rig():
         yield lambda *arguments, **named: Rig(ends, *arguments, **named)
 
 
+@pytest.mark.release
 def test_cameras_share_one_backend_but_no_topics_or_track_ids(rig):
     opened = SlowBackend.opened
     run = rig()
@@ -295,6 +296,7 @@ def test_without_names_there_is_one_camera_as_ever(names):
         node.destroy_node()
 
 
+@pytest.mark.release
 def test_an_empty_list_on_the_command_line_is_one_line():
     with pytest.raises(ConfigError, match="a parameter: an empty list, for which ROS has no type"):
         MatcherNode(cli_args=['--ros-args', '-p', 'cameras:=[]'])

@@ -158,6 +158,7 @@ def test_a_node_that_waits_for_late_depth_is_not_called_a_slow_one(stack):
     assert 'lower max_wait_s' in rig.peer.status()[1]
 
 
+@pytest.mark.release
 def test_points_are_in_metres_whatever_the_depth_camera_does(stack):
     """In millimetres, in metres, a little skewed, missing, of another size, colour, full of holes; the frame always goes on."""
     rig, images = DepthRig(stack), frames()
@@ -342,6 +343,7 @@ def test_depth_that_comes_after_its_frame_was_matched_is_counted_and_told(stack)
     wait_for(lambda: int(rig.peer.figures()['depth images late']) >= FRAMES - 2)
 
 
+@pytest.mark.release
 def test_compressed_depth_comes_on_its_own_topic(stack):
     rig, images = DepthRig(stack, compressed=True), frames(3)
     rig.tell_camera()
@@ -383,6 +385,7 @@ def test_raw_depth_is_told_where_compressed_depth_is_wanted(stack):
 
 
 @pytest.mark.skipif('fastrtps' not in rclpy.utilities.get_rmw_implementation_identifier(), reason='the profile is of Fast DDS')
+@pytest.mark.release
 def test_images_and_depth_beyond_shared_memory_are_diagnosed(stack):
     """The driver publishes both; from a process of its own, images of 300 kB fit."""
     rig = DepthRig(stack)

@@ -25,6 +25,8 @@ from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud
 from lightglue_trt_ros.ros.launch_arguments import misplaced
 from lightglue_trt_ros.ros.parameters import FIELDS
 
+pytestmark = pytest.mark.release
+
 
 @pytest.mark.parametrize(('number', 'weights'), [(signal.SIGINT, 'ours'), (signal.SIGTERM, 'ours_light')])
 def test_real_networks_match_a_photograph_and_a_signal_ends_the_node(peer, number, weights):

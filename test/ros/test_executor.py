@@ -21,7 +21,7 @@ from lightglue_trt_ros.ros.executor import EVENTS_S, FAILURES, NodeExecutor, awa
 from lightglue_trt_ros.ros.matcher.subscription import SubscriptionEventCallbacks  # type: ignore[attr-defined]  # of either release
 from lightglue_trt_ros.utils.errors import NodeError
 
-pytestmark = pytest.mark.usefixtures('ros')
+pytestmark = [pytest.mark.usefixtures('ros'), pytest.mark.release]
 
 
 class Listener(Node):

@@ -22,6 +22,8 @@ from support.executables import SMALL, launch_python
 from support.ros_helpers import SECOND, Peer, image_message
 from support.waiting import wait_for
 
+pytestmark = pytest.mark.release
+
 ATTACKED = """
 import sys
 from pathlib import Path

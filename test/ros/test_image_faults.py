@@ -115,6 +115,7 @@ def test_a_recording_that_pauses_goes_on_without_a_warning(matcher, monkeypatch)
     assert send_until(matcher, lambda number: scene(number + 40), MATCHING, 20)[0] == OK
 
 
+@pytest.mark.release
 def test_a_second_publisher_of_the_matches_warns_until_it_ends(matcher):
     send_until(matcher, scene, MATCHING)
     other = matcher.peer.node.create_publisher(PointCloud2, '/matcher/matches', 10)

@@ -25,6 +25,8 @@ from lightglue_trt_ros.ros.matcher import pipeline
 from lightglue_trt_ros.ros.matcher.keyframe_topics import COLUMNS
 from lightglue_trt_ros.utils.errors import DeviceMemoryError
 
+pytestmark = pytest.mark.release
+
 HEIGHT, WIDTH = 48, 64
 SETTINGS = {'image_height': HEIGHT, 'image_width': WIDTH, 'max_keypoints': 50, 'refinement': 'none', 'keyframes': 4,
             'keyframe_min_ratio': 1.0, 'carry_frames': 0}

@@ -38,6 +38,7 @@ def points_in(cloud: PointCloud2) -> np.ndarray:
     return np.frombuffer(cloud.data, layout)
 
 
+@pytest.mark.release
 def test_a_way_forth_and_back_closes_its_loop_in_one_inference(stack):
     backends: list[CountedBackend] = []
     node = matcher_node(opens(counted, backends), SETTINGS)

@@ -17,7 +17,7 @@ from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.utils.errors import ConfigError
 from lightglue_trt_ros.utils.processes import FASTDDS_CHOICES
 
-pytestmark = pytest.mark.ros
+pytestmark = [pytest.mark.ros, pytest.mark.release]
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 LAUNCH_FILE = REPOSITORY / 'launch' / 'matcher.launch.py'

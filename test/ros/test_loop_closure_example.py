@@ -25,6 +25,8 @@ from support.shared_backend import open_shared
 from support.stereo_pairs import FOCAL, HEIGHT, WIDTH, camera_info
 from support.waiting import wait_for
 
+pytestmark = pytest.mark.release
+
 EXAMPLE = Path(__file__).resolve().parents[2] / 'examples' / 'loop_closure.py'
 SETTINGS = {'image_height': HEIGHT, 'image_width': WIDTH, 'max_keypoints': 300, 'backend': 'onnxruntime', 'depth': True,
             'keyframes': 20, 'keyframe_min_ratio': 0.9}

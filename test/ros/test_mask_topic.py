@@ -118,6 +118,7 @@ def written(folder, allowed) -> str:
     return str(path)
 
 
+@pytest.mark.release
 def test_mask_file_and_topic_combine_while_the_topic_is_fresh(running, tmp_path):
     run = running(mask_file=written(tmp_path, RIGHT[::2, ::2]))  # of the engine's size
     run.node._cameras[0]._masks._problems = FadingLog(lambda: run.time / SECOND, pause_s=0.0)

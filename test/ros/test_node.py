@@ -39,7 +39,7 @@ from lightglue_trt_ros.ros.matcher import subscription
 from lightglue_trt_ros.utils.errors import ConfigError, DeviceMemoryError, EngineError
 from lightglue_trt_ros.utils.processes import FASTDDS_VARIABLES
 
-pytestmark = pytest.mark.usefixtures('ros')
+pytestmark = [pytest.mark.usefixtures('ros'), pytest.mark.release]
 
 
 class GatedBackend(NullBackend):

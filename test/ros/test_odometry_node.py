@@ -117,6 +117,7 @@ class Watcher:
         return np.linalg.inv(UPRIGHT) @ found
 
 
+@pytest.mark.release
 def test_clouds_become_poses_a_path_and_velocities(stack, capfd):
     watcher = Watcher(stack, odom_frame='world', publish_tf=False)
     truth = list(steps(poses_of(12)))
@@ -235,6 +236,7 @@ SECTIONS = ['odometry', '/odometry', 'robot1/camera/odometry', '/robot1/camera/o
 
 
 @pytest.mark.parametrize('section', SECTIONS)
+@pytest.mark.release
 def test_a_line_tells_of_a_params_file_exactly_where_rcl_does_not_apply_it(section, stack, tmp_path, monkeypatch, capfd):
     file, own = tmp_path / 'params.yaml', '{ros__parameters: {odom_frame: map}}'
     keys = section.split(': ')
@@ -257,6 +259,7 @@ def test_a_parameter_that_it_does_not_have_is_refused(stack):
         Watcher(stack, odom_fram='world')
 
 
+@pytest.mark.release
 def test_its_parameters_are_refused_while_it_runs(stack):
     """They would change nothing."""
     watcher = Watcher(stack, odom_frame='map', publish_tf=False)
@@ -274,6 +277,7 @@ def test_forward_is_x_and_up_is_z():
     assert np.linalg.det(UPRIGHT) == 1
 
 
+@pytest.mark.release
 def test_the_transform_is_published_where_tf2_is_installed(stack, capfd):
     tf2 = pytest.importorskip('tf2_msgs.msg', reason='tf2_msgs is not installed (no wheels)')
     watcher = Watcher(stack)
@@ -497,6 +501,7 @@ def test_matches_of_another_topic_are_named_where_none_come(stack, capfd, monkey
     assert capfd.readouterr().err.count(reason) == 1
 
 
+@pytest.mark.release
 def test_matches_that_it_never_receives_are_named_with_the_remedy(stack, capfd, monkeypatch):
     monkeypatch.setattr('lightglue_trt_ros.ros.odometry_node.ALONE_S', 3.0)
     watcher = Watcher(stack, publish_tf=False)
@@ -532,6 +537,7 @@ def test_without_camera_info_odometry_waits_and_drops_bad_clouds(stack, capfd):
     wait_for(lambda: len(watcher.messages) > 3)
 
 
+@pytest.mark.release
 def test_a_flight_through_the_real_matcher(stack):
     pytest.importorskip('skimage', reason='the flight shows photographs of scikit-image')
     flight = Flight(frames=14, height=240, width=320, rate_hz=5.0)

@@ -137,6 +137,7 @@ def stamp_of(msg: Any) -> int:
 
 
 @pytest.mark.parametrize('storage', ['sqlite3', 'mcap'])
+@pytest.mark.release
 def test_every_frame_in_order(tmp_path: Path, storage: str, listen: Callable[..., Listener],
                               play: Callable[..., subprocess.Popen[str]]) -> None:
     sent = list(frames(60))
@@ -180,6 +181,7 @@ def test_recorded_masks_go_out_before_the_first_image_after_them(tmp_path: Path,
     assert main([str(tmp_path / 'images'), '--mask-topic', '/nowhere']) == 1
 
 
+@pytest.mark.release
 def test_large_images_best_effort_arrive_without_any_setting(tmp_path: Path, listen: Callable[..., Listener],
                                                              play: Callable[..., subprocess.Popen[str]],
                                                              monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,6 +196,7 @@ def test_large_images_best_effort_arrive_without_any_setting(tmp_path: Path, lis
     assert listener.wait(lambda: len(listener.images) == 30), f'{len(listener.images)} of 30'
 
 
+@pytest.mark.release
 def test_folder_compressed_best_effort_under_another_name(tmp_path: Path, listen: Callable[..., Listener],
                                                           play: Callable[..., subprocess.Popen[str]]) -> None:
     sent = list(frames(10, color=True))
@@ -225,6 +228,7 @@ def test_compressed_bag(tmp_path: Path, listen: Callable[..., Listener], play: C
 
 
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.release
 def test_signals_end_a_loop(tmp_path: Path, number: int, listen: Callable[..., Listener],
                             play: Callable[..., subprocess.Popen[str]]) -> None:
     write_bag(tmp_path / 'bag', frames(3))

@@ -15,6 +15,8 @@ from lightglue_trt_ros.ros.matcher.node import MatcherNode
 from lightglue_trt_ros.ros.odometry_node import OdometryNode
 from lightglue_trt_ros.utils.errors import ConfigError
 
+pytestmark = pytest.mark.release
+
 IMAGE, MASK, INFO, MATCHES = (f'qos_overrides./{topic}' for topic in (
     'image.subscription', 'mask.subscription', 'camera_info.subscription', 'matcher/matches.publisher'))
 

@@ -20,6 +20,8 @@ from lightglue_trt_ros.ros import diagnostics
 from lightglue_trt_ros.ros.clouds import DEPTH_DTYPE
 from lightglue_trt_ros.ros.matcher.node import MatcherNode
 
+pytestmark = pytest.mark.release
+
 CONFIG = Path(__file__).parents[2] / 'config'
 CAMERA = '/camera/image_raw'  # as matcher.launch.py has it by default
 

@@ -17,6 +17,8 @@ from support.executables import SMALL, environment, finish, launch, launch_code
 from support.image_recordings import folder_of_images
 from support.waiting import wait_for
 
+pytestmark = pytest.mark.release
+
 LIGHT = [*SMALL, '-p', 'weights:=ours_light']
 
 NODE = """

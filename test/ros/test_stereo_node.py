@@ -72,6 +72,7 @@ def test_stereo_is_for_one_pair_of_cameras_without_depth(more, words):
         NodeConfig(stereo=True, **more)
 
 
+@pytest.mark.release
 def test_one_cloud_per_pair_whatever_the_right_camera_does(stack):
     """Together, a little skewed, missing, late and unreadable; no image is extracted twice."""
     rig, views = Rig(stack), wall_pairs(PAIRS)

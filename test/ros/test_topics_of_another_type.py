@@ -16,6 +16,8 @@ from support.waiting import wait_for
 
 from lightglue_trt_ros.ros import diagnostics
 
+pytestmark = pytest.mark.release
+
 RAW, COMPRESSED = 'sensor_msgs/msg/Image', 'sensor_msgs/msg/CompressedImage'
 REMAP = 'start this node with --ros-args -r image:=/camera/image_raw (ros2 launch: image_topic:=/camera/image_raw)'
 NETWORK = ', '.join(f'{name}={value}' for name, value in {

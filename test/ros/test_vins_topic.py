@@ -71,6 +71,7 @@ def flight():
 
 
 @pytest.mark.parametrize(('channels', 'reference'), [(5, 'previous'), (9, 'keyframe')])
+@pytest.mark.release
 def test_an_estimator_reads_the_flight(run, flight, channels, reference):
     frames, images, camera = flight
     _, peer, infos, estimator = run(open_backend, image_height=240, image_width=320, max_keypoints=400, max_tracks=150,

@@ -11,7 +11,7 @@ from support.image_recordings import image_folder, pinhole
 
 HEIGHT, WIDTH, KEYPOINTS, FRAMES = 96, 128, 96, 9
 SMALL = ('--height', str(HEIGHT), '--width', str(WIDTH), '--max-keypoints', str(KEYPOINTS), '--strides', '1,2',
-         '--backend', 'onnxruntime', '--weights', 'ours_light')
+         '--backend', 'onnxruntime', '--weights', 'ours_light', '--estimator', 'magsac')
 
 
 def make_flight(folder: Path, seed: int = 7, frames: int = FRAMES, truth: bool = True) -> Path:

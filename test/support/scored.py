@@ -1,4 +1,4 @@
-"""Methods, predicted and scored in one pass over frames, with poses by the estimator that takes a twentieth of the default's time."""
+"""Methods, predicted and scored in one pass over frames; poses are by the estimator that takes a twentieth of the default one."""
 
 from __future__ import annotations
 
