@@ -276,7 +276,7 @@ def test_nobody_can_reach_the_cluster_on_this_machine(tmp_path: Path) -> None:
 def test_ctrl_c_leaves_a_report_and_a_second_run_goes_on(runs: Path, tmp_path: Path) -> None:
     command = [sys.executable, '-m', 'lightglue_trt_eval.cli.evaluate_fleet', str(runs), '--out', str(tmp_path), '--workers', '1',
                '--max-frames', '5', *SMALL]
-    with subprocess.Popen(command, env=environment(), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    with subprocess.Popen(command, env=environment(NO_PICTURES), text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           start_new_session=True) as process:
         wait_for(lambda: list(tmp_path.glob('recordings/*/facts.json')), 60)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of the group

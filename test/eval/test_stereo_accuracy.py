@@ -12,6 +12,7 @@ from typing import Any
 import cv2
 import numpy as np
 import pytest
+from support.evaluated_bags import no_pictures
 from support.image_recordings import image_folder, pinhole
 from support.matches import frame_matches
 from support.moving_camera import BASELINE, FOCAL, SIZE, poses_of, steps
@@ -145,9 +146,15 @@ def test_evaluate_bag_has_the_figures_of_a_stereo_folder(tmp_path: Path, capsys:
     image_folder(tmp_path, left, calibration=pinhole(256, 192, WALL_FOCAL, (127.5, 95.5)), baseline_m=WALL_BASELINE,
                  images_right=right)
     (tmp_path / 'groundtruth.txt').write_text(''.join(f'{1 + number / 10} {number * step_m} 0 0 0 0 0 1\n' for number in range(5)))
-    options = ['--strides', '1', '--max-keypoints', '150', '--height', '192', '--width', '256', '--backend', 'onnxruntime']
+    options = ['--strides', '1', '--max-keypoints', '150', '--height', '192', '--width', '256', '--backend', 'onnxruntime',
+               '--weights', 'ours_light', '--estimator', 'magsac']
     out = tmp_path / 'report'
-    assert evaluate_bag([str(tmp_path), '--stereo', '--out', str(out), '--fail-under', 'stereo_points=80', *options]) == 0
+
+    def evaluated(*more: str) -> int:
+        with no_pictures():
+            return evaluate_bag([str(tmp_path), '--stereo', '--out', str(out), *options, *more])
+
+    assert evaluated('--fail-under', 'stereo_points=80') == 0
     found = json.loads((out / 'report.json').read_text())['matchers'][0]['summary']['1']
     assert found['stereo_row_px'] < 0.1
     assert found['stereo_disparity_px'] < 0.15
@@ -163,8 +170,8 @@ def test_evaluate_bag_has_the_figures_of_a_stereo_folder(tmp_path: Path, capsys:
     right_half = np.zeros((192, 256), np.uint8)
     right_half[:, 128:] = 255
     assert cv2.imwrite(str(tmp_path / 'right_half.png'), right_half)
-    assert evaluate_bag([str(tmp_path), '--stereo', '--mask', str(tmp_path / 'right_half.png'), '--out', str(out), *options]) == 0
+    assert evaluated('--mask', str(tmp_path / 'right_half.png')) == 0
     assert min(masked[1:]) > 127, 'no point of a stereo frame is under the mask'
     (tmp_path / 'calib_right.yaml').unlink()
-    assert evaluate_bag([str(tmp_path), '--stereo', '--out', str(out), *options]) == 1
+    assert evaluated() == 1
     assert 'stereo needs that of both cameras' in capsys.readouterr().err

@@ -12,7 +12,7 @@ from lightglue_trt_ros.odometry.pose_covariance import cross_matrix
 from lightglue_trt_ros.odometry.two_view import estimate_relative_pose, pose_auc, pose_error_deg
 
 K = np.array([[500.0, 0, 320], [0, 500, 240], [0, 0, 1]])
-SEEDS = range(40)
+SEEDS = range(20)
 
 
 def slanted_plane(seed, off=0.06, baseline=0.12, sigma=0.1, count=400):
@@ -75,7 +75,7 @@ def residuals_of(pixels0, pixels1, covariances):
 @pytest.mark.parametrize('scene', [{}, {'off': 0.03}, {'baseline': 0.06}, {'off': 0.1, 'baseline': 0.04},
                                    {'off': 0.03, 'baseline': 0.2, 'sigma': 0.2}], ids=str)
 def test_near_a_plane_no_pose_is_far_from_the_truth(scene):
-    """From RANSAC's pose alone, 5 to 14 of the 40 are more than 5 degrees off, up to 90."""
+    """From RANSAC's pose alone, 3 to 8 of the 20 are more than 5 degrees off, up to 90."""
     errors = []
     for seed in SEEDS:
         pixels0, pixels1, covariances, *true = slanted_plane(seed, **scene)
