@@ -8,8 +8,10 @@ import os
 import platform
 import shutil
 import signal
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from functools import partialmethod
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -142,9 +144,14 @@ def signals_are_heard() -> None:
 
 @pytest.fixture(autouse=True, scope='session')
 def graphs_are_written_here() -> Iterator[None]:
-    """Graphs are written in the tests' own process, which takes a third of the time."""
+    """Graphs are written in the tests' own process, which takes a third of the time, and spox infers the types of a node once.
+
+    It does so when the node is made, and again, knowing the values of constants, when its outputs are asked for.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(graph_cache, 'called_elsewhere', lambda function, *arguments: function(*arguments))
+        if nodes := sys.modules.get('spox._node'):
+            patch.setattr(nodes.Node, '__init__', partialmethod(nodes.Node.__init__, infer_types=False))
         yield
 
 

@@ -13,7 +13,7 @@ from lightglue_trt_eval.images.moving_frames import MIN_FRAMES
 from lightglue_trt_eval.images.standing import find_standing
 from lightglue_trt_ros.utils.errors import BagError
 
-HEIGHT, WIDTH, COUNT = 240, 320, 48
+HEIGHT, WIDTH, COUNT = 240, 320, 36
 V, U = np.mgrid[:HEIGHT, :WIDTH].astype(np.float32)
 
 
@@ -139,7 +139,7 @@ def test_finds_hot_pixels_in_the_dark_over_fixed_pattern_noise():
     rng = np.random.default_rng(5)
     hot, fixed = np.zeros((HEIGHT, WIDTH), np.float32), rng.normal(0, 3, (HEIGHT, WIDTH))
     hot[rng.integers(2, HEIGHT - 2, 150), rng.integers(2, WIDTH - 2, 150)] = 120
-    found = hidden(recorded([0.3 * frame + hot + fixed for frame in flight()], 3))
+    found = hidden(recorded([0.3 * frame + hot + fixed for frame in flight(48)], 3))
     assert np.mean(found[hot > 0]) > 0.97
     assert np.mean(found) < 0.04
 
@@ -201,7 +201,7 @@ def test_a_vignette_is_no_border():
 
 @pytest.mark.slow
 def test_a_mask_has_the_size_of_large_images():
-    frames = [np.where(CIRCLE, frame, 0) for frame in flight(24, speed=2)]
+    frames = [np.where(CIRCLE, frame, 0) for frame in flight(18, speed=2)]
     found = find_standing((cv2.resize(frame, (1610, 1200)) for frame in recorded(frames)), 'the recording')
     assert found.allowed.shape == found.image.shape == (1200, 1610)
     assert set(np.unique(found.allowed)) == {0, 255}
@@ -239,7 +239,7 @@ def with_walker(frames):
 
 
 @pytest.mark.parametrize(('frames', 'words'), [
-    (lambda: recorded(standing()), 'the camera stands or hardly moves: 1 of 48 frames'),
+    (lambda: recorded(standing()), 'the camera stands or hardly moves: 1 of 36 frames'),
     (lambda: recorded(exposed(standing())), 'the camera stands'),
     (lambda: recorded(with_person(standing())), 'the camera stands'),
     (lambda: with_walker(standing(2 * COUNT)), 'the camera stands'),

@@ -83,6 +83,7 @@ def test_a_recording_is_evaluated(recording: Path, tmp_path: Path) -> None:
 
 def test_a_matcher_is_calibrated(recording: Path, tmp_path: Path) -> None:
     weights = write_pair(tmp_path / 'weights', pair=replace(ours(), matcher=shallow()))
-    done = run('quantize', '--calibration', recording, '--weights', weights, '--engine-dir', tmp_path, '--gate', 0.6, *SIZE)
+    done = run('quantize', '--calibration', recording, '--weights', weights, '--engine-dir', tmp_path, '--gate', 0.6,
+               '--height', 128, '--width', 160, '--max-keypoints', 96)
     assert done.returncode == 0, done.stderr
     assert 'acceptance check on consecutive frames: passed' in done.stdout
