@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from support.counted_backend import CountedBackend
 from support.matches import frame_matches
-from support.networks import ours, photo
+from support.networks import light, photo
 
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import MatcherConfig
@@ -27,7 +27,7 @@ CAMERA = Intrinsics(WIDTH, HEIGHT, np.array([[220.0, 0, 128], [0, 220, 96], [0, 
 
 @pytest.fixture(scope='module')
 def backend():
-    return CountedBackend(CONFIG.engine_spec('fp32'), ours(), threads=1)
+    return CountedBackend(CONFIG.engine_spec('fp32'), light(), threads=1)
 
 
 def forth_and_back() -> list[np.ndarray]:
