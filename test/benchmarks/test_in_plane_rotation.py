@@ -86,7 +86,7 @@ def test_the_benchmark_prints_turns(tmp_path, capsys):
     cv2.imwrite(str(tmp_path / 'camera.png'), photo('camera', 240, 320))
     cv2.imwrite(str(tmp_path / 'flat.png'), np.full((240, 320), 90, np.uint8))
     assert main(['turns', '--data', str(tmp_path), '--height', '240', '--width', '320', '--max-keypoints', '256',
-                 '--backend', 'onnxruntime', '--json', str(tmp_path / 'found.json')]) == 0
+                 '--backend', 'onnxruntime', '--weights', 'ours_light', '--json', str(tmp_path / 'found.json')]) == 0
     text = capsys.readouterr().out
     assert '180 deg' in text
     found = json.loads((tmp_path / 'found.json').read_text())['turns']

@@ -37,9 +37,10 @@ def scores_of(path, config, frames):
     return pairs
 
 
-@pytest.mark.parametrize('name', ['kitti_short_1', 'kitti_short_2', 'hololens'])
-def test_matches_obey_the_true_epipolar_geometry(shared_data, name):
-    pairs = scores_of(shared_data / name, {'max_keypoints': 512}, 4)
+@pytest.mark.parametrize(('name', 'weights'), [
+    ('kitti_short_1', 'ours_light'), ('kitti_short_2', 'ours'), ('hololens', 'ours_light')])
+def test_matches_obey_the_true_epipolar_geometry(shared_data, name, weights):
+    pairs = scores_of(shared_data / name, {'max_keypoints': 512, 'weights': weights}, 4)
     assert len(pairs) == 3
     assert np.mean([pair.precision[1] for pair in pairs]) >= 0.75
     assert np.mean([pair.matches for pair in pairs]) > 300
