@@ -71,10 +71,11 @@ for name, package in {COMMANDS!r}.items():
 def test_a_recording_is_evaluated(recording: Path, tmp_path: Path) -> None:
     bag, out = tmp_path / 'bag', tmp_path / 'out'
     assert run('make_bag', recording, bag).returncode == 0
-    done = run('evaluate_bag', bag, '--out', out, '--strides', 1, '--baselines', 'orb', '--backend', 'onnxruntime', *SIZE)
+    done = run('evaluate_bag', bag, '--out', out, '--strides', 1, '--baselines', 'orb', '--backend', 'onnxruntime',
+               '--weights', 'ours_light', '--estimator', 'magsac', *SIZE)
     assert done.returncode == 0, done.stderr
     report = json.loads((out / 'report.json').read_text())
-    assert [matcher['name'] for matcher in report['matchers']] == ['ours', 'ORB']
+    assert [matcher['name'] for matcher in report['matchers']] == ['ours_light', 'ORB']
     assert report['matchers'][0]['summary']['1']['matches'] > 10
     refused = run('evaluate_bag', bag, '--live')
     assert refused.returncode == 2
