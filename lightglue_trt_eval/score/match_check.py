@@ -16,7 +16,9 @@ from lightglue_trt_ros.datasets.poses import angles_deg
 
 from ..baselines import MatchedPoints
 from ..predict.scene import MIN_BASELINE_M, Scene, Straight
-from .usual_mistakes import Corrected, Mistake, between, mistakes, mistakes_of_camera
+from .calibration_mistakes import mistakes_of_camera
+from .mistake import Corrected, Mistake
+from .pose_mistakes import between, mistakes_of_conventions, mistakes_of_frames
 
 LEAST_PAIRS, MOST_PAIRS, POINTS = 6, 100, 50  # of consecutive frames; so many, and so many points of each, are enough
 LEFT_PX, LEFT, ALIKE = 0.6, 0.6, 1.25  # median distance without a mistake; shares of one with it, and of the best
@@ -107,7 +109,9 @@ class MatchCheck:
             return [], False
         if (known := self._moving.sample) is not None:
             sample, poses, _ = known
-            return _doubts(camera.k, sample, poses, mistakes(camera, poses, other_view), 'are off the epipolar lines of')
+            tried = [*mistakes_of_conventions(camera.k, poses), *mistakes_of_camera(camera, poses, other_view),
+                     *mistakes_of_frames(camera.k, poses)]
+            return _doubts(camera.k, sample, poses, tried, 'are off the epipolar lines of')
         if (known := self._rotating.sample) is not None and np.median(angles_deg(between(known[1]))) > LEAST_DEG:
             sample, poses = known[0], _with_steps(known[1])
             return _doubts(camera.k, sample, poses, mistakes_of_camera(camera, poses, other_view),

@@ -15,8 +15,8 @@ from lightglue_trt_ros.core.types import Float64
 
 from ..predict.scene import SECOND, Scene
 from .match_check import LEAST_PX, PairMatches, Rays, Sample, distances, sampson
+from .mistake import Corrected
 from .trajectory import known_poses
-from .usual_mistakes import Corrected
 
 MOST, LEFT = 1.2, 0.8  # over the time between frames; share of the costs, of less no pose suffers
 MOST_LATE, LEFT_BY_CLOCK = 1.0, 0.4  # of stamps, over the time between frames; share of the costs

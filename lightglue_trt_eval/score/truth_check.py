@@ -16,8 +16,8 @@ from lightglue_trt_ros.core.types import Float64
 from lightglue_trt_ros.datasets.poses import Trajectory, angles_deg, interpolated, quaternions_from_rotations
 
 from ..predict.scene import SECOND, Scene
+from .pose_mistakes import INVERT, between, of_axes, reordered, swaps
 from .trajectory import known_poses
-from .usual_mistakes import INVERT, between, of_axes, reordered, swaps
 
 LEAST_DEG, LEAST_PAIRS, MOST_PAIRS = 0.3, 10, 500  # pairs that rotate less say nothing; so many are enough
 WRONG, RIGHT = 0.5, 0.25  # median difference over the usual rotation: with a mistake, and without it

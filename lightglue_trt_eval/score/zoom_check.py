@@ -11,7 +11,7 @@ from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.types import Float64
 
 from .match_check import LEAST_PX, Sample, distances, rays_of, sampson
-from .usual_mistakes import Corrected
+from .mistake import Corrected
 
 SIDE = np.geomspace(5e-4, 0.15, 30)
 CHANGES = np.concatenate([-SIDE[::-1], [0.0], SIDE])  # logarithms of factors between two frames
