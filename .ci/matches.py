@@ -11,8 +11,8 @@ import numpy as np
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.images import gray_of
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.engines.selection import open_backend
 
 FRAMES, SIZE = 8, (240, 320)

@@ -21,7 +21,7 @@ from lightglue_trt_ros.core.early_exit import ALL_LAYERS, EarlyExits
 from lightglue_trt_ros.core.geometry import resize_gray
 from lightglue_trt_ros.core.timing import Stopwatch
 from lightglue_trt_ros.core.types import Thresholds, UInt8
-from lightglue_trt_ros.datasets.bag import gray_images
+from lightglue_trt_ros.datasets.recordings import gray_images
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import BagError, EngineError
 

@@ -23,9 +23,10 @@ from lightglue_trt_ros.core.geometry import contiguous, size_of
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.stereo import RightImage
 from lightglue_trt_ros.core.types import Float64, FrameMatches
-from lightglue_trt_ros.datasets.bag import depth_of, open_recording, paired, stereo_recording, with_nearest
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.datasets.sequence import Recording
+from lightglue_trt_ros.datasets.stereo_and_depth import depth_of, paired, stereo_recording, with_nearest
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.odometry.sliding_window import MatchOdometry, Quality
 from lightglue_trt_ros.utils.console import print_table

@@ -19,7 +19,7 @@ from lightglue_trt_ros.core.depth import DepthImage
 from lightglue_trt_ros.core.geometry import Size, fitting_size
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import UInt8
-from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.datasets.sequence import Recording
 from lightglue_trt_ros.utils.arguments import number, numbers, some_of
 from lightglue_trt_ros.utils.commands import log

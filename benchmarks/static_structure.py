@@ -19,7 +19,7 @@ from lightglue_trt_eval.images.static_structure import STRUCTURES
 from lightglue_trt_eval.options import SETTINGS, EvaluationOptions
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.types import UInt8
-from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.utils.commands import log
 from lightglue_trt_ros.utils.console import print_table
 from lightglue_trt_ros.utils.errors import LightglueTrtError

@@ -25,10 +25,11 @@ from lightglue_trt_ros.core.geometry import size_of
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.stereo import RightImage
 from lightglue_trt_ros.core.types import Float32, Float64, FrameMatches, UInt8
-from lightglue_trt_ros.datasets.bag import open_recording, paired, stereo_recording
 from lightglue_trt_ros.datasets.calibration_files import check_size
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.datasets.poses import angles_deg
+from lightglue_trt_ros.datasets.recordings import open_recording
+from lightglue_trt_ros.datasets.stereo_and_depth import paired, stereo_recording
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.odometry.sliding_window import MatchOdometry
 from lightglue_trt_ros.utils.console import print_table

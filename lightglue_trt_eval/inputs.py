@@ -15,9 +15,10 @@ from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.geometry import Size, fitting_size, unit_of
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.masks import Mask, load_mask
-from lightglue_trt_ros.datasets.bag import BagRecording, StereoRecording, depth_of, stereo_recording
+from lightglue_trt_ros.datasets.bag import BagRecording
 from lightglue_trt_ros.datasets.calibration_files import check_size
 from lightglue_trt_ros.datasets.sequence import Frame, Recording, readable_frames
+from lightglue_trt_ros.datasets.stereo_and_depth import StereoRecording, depth_of, stereo_recording
 from lightglue_trt_ros.datasets.units import JUDGED_IMAGES, median_depth
 from lightglue_trt_ros.utils.errors import BagError, FrameError, naming
 

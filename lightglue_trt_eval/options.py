@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from lightglue_trt_ros.core.config import PRECISIONS, MatcherConfig, check_cameras, check_names
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.pose_files import KINDS
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.datasets.sequence import Recording
 from lightglue_trt_ros.datasets.units import JUDGED_IMAGES, bits_note
 from lightglue_trt_ros.odometry.two_view import DEFAULT_ESTIMATOR, ESTIMATOR_LABELS

@@ -28,7 +28,7 @@ from lightglue_trt_ros.core.backend import Backend
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.geometry import fitting_size
 from lightglue_trt_ros.core.types import FrameMatches, UInt8
-from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.utils.commands import log
 from lightglue_trt_ros.utils.console import print_table

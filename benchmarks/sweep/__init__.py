@@ -15,7 +15,7 @@ from benchmarks.sweep.report import HEADER, LEFT, TITLE, commands, draw_sweep, m
 from benchmarks.sweep.runners import Graphs, TargetEngines, open_bench
 from lightglue_trt_ros.core.config import PRECISIONS, MatcherConfig
 from lightglue_trt_ros.core.images import gray_of
-from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.utils.arguments import numbers, some_of
 from lightglue_trt_ros.utils.commands import log
 from lightglue_trt_ros.utils.console import print_table, progress

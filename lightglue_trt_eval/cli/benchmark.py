@@ -19,7 +19,7 @@ from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.early_exit import EarlyExits
 from lightglue_trt_ros.core.timing import PERCENTILES
 from lightglue_trt_ros.core.types import UInt8
-from lightglue_trt_ros.datasets.bag import gray_images
+from lightglue_trt_ros.datasets.recordings import gray_images
 from lightglue_trt_ros.engines.selection import open_backend
 from lightglue_trt_ros.utils.arguments import add_image_bits, add_settings, check_owned, number, positive, settings_of
 from lightglue_trt_ros.utils.commands import command, log

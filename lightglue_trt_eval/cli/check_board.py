@@ -14,7 +14,7 @@ from typing import Any
 from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.geometry import resize_gray
 from lightglue_trt_ros.core.types import UInt8
-from lightglue_trt_ros.datasets.bag import gray_images
+from lightglue_trt_ros.datasets.recordings import gray_images
 from lightglue_trt_ros.engines.gpu_info import probe
 from lightglue_trt_ros.utils.arguments import add_image_bits, add_settings, check_owned, number, settings_of
 from lightglue_trt_ros.utils.commands import command, log

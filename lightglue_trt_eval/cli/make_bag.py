@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from lightglue_trt_ros.core.cameras import camera_info_topic, without_transport
 from lightglue_trt_ros.core.images import gray_of
-from lightglue_trt_ros.datasets.bag import BagRecording, open_recording
+from lightglue_trt_ros.datasets.bag import BagRecording
 from lightglue_trt_ros.datasets.bag_writer import COMPRESSIONS, STORAGES, VERSIONS, write_bag
 from lightglue_trt_ros.datasets.folder_recordings import FolderRecording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.datasets.poses import Trajectory
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.datasets.sequence import DEPTH_TOPIC, IMAGE_TOPIC, POSE_TOPIC, RIGHT_TOPIC, Recording, readable_frames
 from lightglue_trt_ros.datasets.units import median_depth
 from lightglue_trt_ros.utils.arguments import HelpInLines, add_depth_scale, add_image_bits, some_of

@@ -14,7 +14,7 @@ from lightglue_trt_ros.core.cameras import same_frame
 from lightglue_trt_ros.core.geometry import size_of, size_text
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import UInt8
-from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.datasets.sequence import Recording, readable_frames
 from lightglue_trt_ros.utils.arguments import add_image_bits, number
 from lightglue_trt_ros.utils.commands import command, log

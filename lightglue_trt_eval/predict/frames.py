@@ -17,8 +17,8 @@ from lightglue_trt_ros.core.image_check import TEXTURE, same_pixels, texture_of
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.stereo import RightImage
 from lightglue_trt_ros.core.types import UInt8
-from lightglue_trt_ros.datasets.bag import DEPTH_SKEW_NS, StereoRecording, paired, with_nearest
 from lightglue_trt_ros.datasets.sequence import Frame, Recording, readable_frames
+from lightglue_trt_ros.datasets.stereo_and_depth import DEPTH_SKEW_NS, StereoRecording, paired, with_nearest
 from lightglue_trt_ros.utils.errors import BagError, FrameError
 
 from ..images.degradation import degraded_depth

@@ -17,8 +17,8 @@ from lightglue_trt_ros.core.config import EngineSpec, MatcherConfig
 from lightglue_trt_ros.core.geometry import resize_gray
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import Float64, HostFeatures, Thresholds, UInt8
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.datasets.sequence import Recording, readable_frames
 from lightglue_trt_ros.datasets.units import JUDGED_IMAGES, bits_note
 from lightglue_trt_ros.utils.console import Bar

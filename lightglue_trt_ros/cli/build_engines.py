@@ -136,7 +136,7 @@ def _frames(args: argparse.Namespace) -> FrameSource:
 
 def _recorded_frames(path: Path, image_topic: str | None, image_bits: int, size: tuple[int, int]) -> tuple[list[UInt8], str]:
     """The middle of a recording: its ends often show a robot that stands."""
-    from ..datasets.bag import open_recording
+    from ..datasets.recordings import open_recording
     recording = open_recording(path, image_topic)
     first = max(0, (len(recording) - FRAMES) // 2)
     images = [resize_gray(gray_of(frame.load(), image_bits), size)

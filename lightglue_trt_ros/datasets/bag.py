@@ -1,20 +1,17 @@
-"""Recordings: rosbag2 (sqlite3 or mcap, compressed or not) read without ROS, image folders, and stereo pairs of either."""
+"""rosbag2 (sqlite3 or mcap, compressed or not), read without ROS: the images of one topic, their calibration, and other topics."""
 
 from __future__ import annotations
 
 import itertools
-import os
 import re
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cached_property, partial
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 from ..core.cameras import (
     Intrinsics,
-    StereoRig,
     camera_info_places,
     camera_info_topics,
     intrinsics_of,
@@ -25,91 +22,20 @@ from ..core.cameras import (
 )
 from ..core.geometry import Size, size_of
 from ..core.images import gray_of, stamp_of
-from ..core.timing import usual_period
-from ..core.types import UInt8
-from ..utils.errors import BagError, FrameError, first_of, naming
-from .bag_parts import ENDINGS, ROS1_ADVICE, ZSTD, bag_files, is_bag
+from ..utils.errors import BagError, FrameError, naming
 from .bag_readers import unpacked
 from .bag_storage import Storage, deserialize
 from .bag_topics import ImageTopics, load_image, stamped
 from .calibration_choices import doubt_of_size
 from .calibration_lens import doubt_of_lens
-from .folder_recordings import SUFFIXES as IMAGE_SUFFIXES
-from .folder_recordings import files_in, is_hidden, natural
-from .image_folders import LEVELS, has_layout, open_folder
-from .sequence import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE, IMAGE_TOPIC, Frame, Recording, Topic, holds_depth, readable_frames
+from .sequence import CAMERA_INFO, COMPRESSED_IMAGE, IMAGE, Frame, Recording, Topic, holds_depth, readable_frames
 
-ARCHIVES = ('.gz', '.bz2', '.xz', '.lz4', *ZSTD, '.zip', '.tar', '.tgz', '.7z')  # that are not unpacked here
-VIDEOS = ('.mp4', '.avi', '.mov', '.mkv', '.webm', '.m4v')
-VIDEO_ADVICE = ('take its frames out, each once, and the stamp of each, as telephones have no constant rate: mkdir images, '
-                'ffmpeg -r 30 -i {file} images/%06d.png, and ffprobe -v error -select_streams v:0 -show_entries '
-                'frame=best_effort_timestamp_time -of default=nk=1:nw=1 {file} > timestamps.txt')
-STAMPS_ADVICE = ('write the stamp of each, in seconds and in the order of names, into timestamps.txt next to it, unless stamps are '
-                 'their names')
 PACKETS = ('/Packet', '/FFMPEGPacket', '/CompressedVideo')  # types of videos
 _NO_DEPTH = re.compile(r'disparity|label|segment|confidence', re.IGNORECASE)  # names of topics whose 16 bits are others
 _UNDISTORTED = re.compile(r'(^|[/_])undist(ort(ed)?)?([/_]|$)', re.IGNORECASE)  # in names of topics
 LISTED = 12  # topics in a message: a robot has hundreds
-OF_VIDEO = 10  # images beside a video, which may be its frames: fewer are no recording
-FOLDERS = 500  # of a level below a folder that is no recording, in which one is looked for
 FIRST_IMAGES = 50  # in which one that has a stamp is looked for
 STAMP_ENDS = 12  # bytes of encapsulation and stamp, with which a serialised message with a header begins
-SKEW_NS = 5_000_000  # between the stamps of a stereo pair
-DEPTH_SKEW_NS = 20_000_000  # between those of an image and its depth image
-PERIODS = 63  # between the last frames, of which the usual one is the median
-
-
-class StereoRecording(NamedTuple):
-    """Left and right images of one recording, and the calibration of the pair."""
-
-    left: Recording
-    right: Recording
-    rig: StereoRig
-
-
-def open_recording(path: str | os.PathLike[str], image_topic: str | None = None, camera: str = '', *, image_bits: int = 16,
-                   depth_scale: float | None = None) -> Recording:
-    """Open a rosbag2 directory, a single .db3 or .mcap file, or an image folder (see image_folders).
-
-    `image_topic` may be left out when the bag holds images on one topic; those that are called depth do not count. Of several
-    cameras, `camera` selects the one whose name is a part of the topic: /front/image_raw belongs to the camera front, and only the
-    CameraInfo next to it does. `image_bits` is what the camera fills of images of 16 bits, `depth_scale` how many units of depth
-    images are a metre (None: as their encoding or layout has it). A damaged bag opens as long as something in it can be read.
-    Raises BagError, which lists the topics or files.
-    """
-    recording = _opened(path, image_topic, camera)
-    recording.bits, recording.depth_scale = image_bits, depth_scale
-    return recording
-
-
-def _opened(path: str | os.PathLike[str], image_topic: str | None, camera: str) -> Recording:
-    path = Path(path)
-    if not path.exists():
-        raise BagError(f'{path} does not exist')
-    if path.is_dir():
-        has_metadata = (path / 'metadata.yaml').exists()
-        if not has_metadata or not bag_files(path):  # a data set may have a metadata.yaml of its own
-            folder = open_folder(path, image_topic or IMAGE_TOPIC)
-            if folder is not None and camera:
-                raise BagError(f'{path} is a folder of images, of one camera: several have names in the topics of a bag')
-            if folder is not None:
-                return folder
-        if not has_metadata:
-            path = _bag_without_metadata(path)
-    elif not path.name.endswith(ENDINGS):
-        advice = ROS1_ADVICE.format(file=path, folder=path.with_suffix('')) if path.suffix == '.bag' else \
-            'unpack it first, and name what comes out of it' if path.suffix in ARCHIVES else \
-            VIDEO_ADVICE.format(file=path) if path.suffix.lower() in VIDEOS else \
-            'its recorder of ROS 1 died: rosbag reindex it, and convert it with rosbags-convert' if path.suffix == '.active' else \
-            f'name its folder, {path.parent}' if path.name == 'metadata.yaml' else 'name a bag or an image folder'
-        raise BagError(f'{path} is no rosbag2 file (.db3, .mcap, also .zstd): {advice}')
-    return BagRecording(Storage(path), image_topic, camera)
-
-
-def gray_images(path: Path, image_topic: str | None = None, image_bits: int = 16) -> Iterator[UInt8]:
-    """The images of a recording, uint8 (H, W), one at a time. Raises BagError."""
-    for frame in open_recording(path, image_topic).frames():
-        yield gray_of(frame.load(), image_bits)
 
 
 class _Calibration(NamedTuple):
@@ -441,163 +367,3 @@ class BagRecording(Recording):
         """The topics of images, for people; of a bag without any the first ones."""
         topics = self.image_topics or self.topics
         return '; '.join(map(str, topics[:LISTED])) + f' … ({len(topics)} in all)' * (len(topics) > LISTED) or 'nothing'
-
-
-def right_of(recording: Recording, topic: str | None = None) -> Recording | None:
-    """The right images: those of `topic` in a bag, else those of an image folder's layout. Raises BagError."""
-    return recording.right if topic is None else _other(recording, topic, 'its right images are found by themselves')
-
-
-def depth_of(recording: Recording, topic: str | None = None) -> Recording:
-    """The depth images: those of `topic` in a bag, else those that the recording has by itself. Raises BagError without any."""
-    if topic is not None:
-        return _other(recording, topic, 'give --depth, which finds its depth images')
-    if recording.depth is not None:
-        return recording.depth
-    if not isinstance(recording, BagRecording):
-        raise BagError(f'{recording.path} has no depth images: put them into depth/ next to images/, PNGs of 16 bits in '
-                       'millimetres, or list them in depth.txt next to rgb.txt')
-    if not recording.depths:
-        raise BagError(f'{recording.path} has no depth images: none of its topics has images of 16UC1 or 32FC1, or '
-                       f'compressedDepth. It holds: {recording.listing}')
-    found = ', '.join(f'{each.image_topic} ({each.frame_id!r})' for each in recording.depths)
-    raise BagError(f'{recording.path} does not say which depth images are registered to {recording.image_topic}: of the topics '
-                   f'that hold depth, not exactly one has its frame_id {recording.frame_id!r}: {found}. Register them in the '
-                   f'driver, or name the topic (--depth-topic)')
-
-
-def _other(recording: Recording, topic: str, advice: str) -> Recording:
-    if not isinstance(recording, BagRecording):
-        raise BagError(f'{recording.path} is an image folder without a topic {topic}: {advice}')
-    return recording.other(topic)
-
-
-def stereo_recording(left: Recording, topic: str | None = None,
-                     pair: tuple[Intrinsics, Intrinsics] | None = None) -> StereoRecording:
-    """A recording with its right images, as `right_of` finds them; `pair` replaces the recorded calibration of both cameras.
-
-    Raises BagError where there are none, or no calibration.
-    """
-    right = right_of(left, topic)
-    if right is None:
-        raise BagError(f'{left.path} does not say which images are the right ones: a folder has them next to the left ones, '
-                       'in a bag their topic has to be named (--right-topic)')
-    cameras = [each.intrinsics for each in (left, right)] if pair is None else [*pair]
-    for recording, camera in zip((left, right), cameras, strict=True):
-        if camera is None:
-            note = f'; {recording.calibration_note}' if recording.calibration_note else ''
-            raise BagError(f'{recording.path} has no calibration for {recording.image_topic}: stereo needs that of both '
-                           f'cameras, as --camera camchain.yaml gives it{note}')
-    with naming(left.path):
-        return StereoRecording(left, right, StereoRig(*filter(None, cameras)))
-
-
-def paired(left: Iterator[Frame], right: Iterator[Frame]) -> Iterator[tuple[Frame, Frame | None]]:
-    """Every left frame with the right one whose stamp is within SKEW_NS, or None. The stamps of both must ascend."""
-    waiting = next(right, None)
-    for frame in left:
-        while waiting is not None and waiting.stamp_ns < frame.stamp_ns - SKEW_NS:
-            waiting = next(right, None)
-        is_pair = waiting is not None and waiting.stamp_ns <= frame.stamp_ns + SKEW_NS
-        yield frame, waiting if is_pair else None
-        if is_pair:
-            waiting = next(right, None)
-
-
-def with_nearest(frames: Iterator[Frame], others: Iterator[Frame]) -> Iterator[tuple[Frame, Frame | None]]:
-    """Every frame with the nearest of `others` in time, as the node pairs them: each of `others` is of one frame.
-
-    None if further than DEPTH_SKEW_NS, or than half the usual time between frames: there another frame is nearer. The stamps of
-    both must ascend.
-    """
-    nearest, following = next(others, None), next(others, None)
-    stamps: deque[int] = deque(maxlen=PERIODS + 1)
-    for frame in frames:
-        stamps.append(frame.stamp_ns)
-        reach = min(DEPTH_SKEW_NS, usual_period(stamps) / 2)
-        while nearest is not None and following is not None and _apart_ns(following, frame) <= _apart_ns(nearest, frame):
-            nearest, following = following, next(others, None)
-        if nearest is None or _apart_ns(nearest, frame) > reach:
-            yield frame, None
-            continue
-        yield frame, nearest
-        nearest, following = following, next(others, None)
-
-
-def _apart_ns(one: Frame, other: Frame) -> int:
-    return abs(one.stamp_ns - other.stamp_ns)
-
-
-def _bag_without_metadata(path: Path) -> Path:
-    """The bag of a directory whose recorder died: its only file, or the directory of several. Raises BagError."""
-    files = bag_files(path)
-    if files:
-        return files[0] if len(files) == 1 else path
-    ros1 = sorted((entry for entry in path.iterdir() if entry.suffix == '.bag' and not is_hidden(entry.name)), key=natural)
-    if ros1:
-        advice = ROS1_ADVICE.format(file=ros1[0], folder=ros1[0].with_suffix(''))
-        if len(ros1) > 1:
-            advice = f'{advice}; or all, if they are parts of one recording: --src {path}/*.bag --dst {path / "ros2"}'
-        raise BagError(f'{path} holds {len(ros1)} bag{"s" * (len(ros1) != 1)} of ROS 1, {ros1[0].name}: {advice}')
-    if bags := sorted(filter(is_bag, _inner_folders(path)), key=lambda folder: (len(folder.parts), natural(folder))):
-        raise BagError(f'{path} is no recording, and has {len(bags)} bag{"s" * (len(bags) != 1)} in it: name one, as {bags[0]}')
-    names = sorted(entry.name for entry in path.iterdir() if not is_hidden(entry.name))
-    raise BagError(f'{path} is neither a rosbag2 (metadata.yaml) nor an image folder (images/ and timestamps.txt, rgb.txt, '
-                   f'image_0/ and times.txt, or mav0/): it holds {first_of(names, 8) or "nothing"}'
-                   f'{_advice(path, names)}')
-
-
-def _advice(path: Path, names: list[str]) -> str:
-    """What to do with a folder that has these names and is no recording; empty: nothing is known."""
-    whole = next((place for place in path.absolute().parents[:LEVELS] if has_layout(place) and not _lacks_images(place)), None)
-    if whole is not None:
-        return f'. Name {whole}'
-    if recordings := list(filter(_is_recording, _inner_folders(path))):
-        recordings = [each for each in recordings if each.parent not in recordings]
-        return f'. It has a recording in {_listing(path, recordings)}: name one, as {recordings[0]}'
-    videos = [name for name in names if name.lower().endswith(VIDEOS)]
-    images = sum(name.lower().endswith(IMAGE_SUFFIXES) for name in names)
-    if videos and images < OF_VIDEO:
-        return f'. Of a video {VIDEO_ADVICE.format(file=path / videos[0])}'
-    if images:
-        depth = ', those of depth into depth/' * any('depth' in name.lower() for name in names)
-        return f'. Move the images into images/{depth}, and {STAMPS_ADVICE}'
-    if inner := list(filter(_holds_images, _inner_folders(path))):
-        depth = ', its images of depth as depth/' * any('depth' in file.name.lower() for file in files_in(inner[0]))
-        return (f'. It has images in {_listing(path, inner)}: copy one of these as images/ into a new folder{depth}, and '
-                f'{STAMPS_ADVICE}')
-    return ''
-
-
-def _inner_folders(path: Path) -> list[Path]:
-    """Three levels of folders, the upper ones first, and of each level the first ones."""
-    level, found = [path], list[Path]()
-    for _ in range(LEVELS):
-        inner = list[Path]()
-        for folder in level:
-            with suppress(OSError):
-                inner += sorted(entry for entry in folder.iterdir() if not is_hidden(entry.name) and entry.is_dir())
-        level = inner[:FOLDERS]
-        found += level
-    return found
-
-
-def _listing(path: Path, inner: list[Path]) -> str:
-    return first_of([folder.relative_to(path) for folder in inner], 4)
-
-
-def _is_recording(folder: Path) -> bool:
-    with suppress(BagError, OSError):
-        return open_folder(folder) is not None
-    return False
-
-
-def _lacks_images(place: Path) -> bool:
-    """Whether a folder has images/ without an image, as one of folders of images."""
-    return (place / 'images').is_dir() and not _holds_images(place / 'images')
-
-
-def _holds_images(folder: Path) -> bool:
-    with suppress(OSError):
-        return not is_hidden(folder.name) and any(entry.name.lower().endswith(IMAGE_SUFFIXES) for entry in folder.iterdir())
-    return False

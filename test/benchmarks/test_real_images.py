@@ -14,8 +14,8 @@ from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.frame_matcher import FrameMatcher
 from lightglue_trt_ros.core.geometry import fitting_size
 from lightglue_trt_ros.core.images import gray_of
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.engines.selection import open_backend
 
 pytestmark = pytest.mark.networks

@@ -21,8 +21,9 @@ from benchmarks.stereo_odometry import (
     stereo_pairs,
 )
 from lightglue_trt_ros.core.config import MatcherConfig
-from lightglue_trt_ros.datasets.bag import open_recording, stereo_recording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
+from lightglue_trt_ros.datasets.recordings import open_recording
+from lightglue_trt_ros.datasets.stereo_and_depth import stereo_recording
 from lightglue_trt_ros.utils.errors import BagError
 
 pytestmark = pytest.mark.networks

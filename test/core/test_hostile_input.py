@@ -17,8 +17,8 @@ import pytest
 from support.bags import database, mcap, mcap_chunk, mcap_message, mcap_record
 from support.pth_files import SUPERPOINT, pin, pth
 
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.datasets.sequence import read_image
 from lightglue_trt_ros.networks.weight_store import fetch
 from lightglue_trt_ros.utils import limits
@@ -30,7 +30,7 @@ pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
 MIB = 2**20
 BOMB_MIB = 600
 CDR = b'\0\1\0\0' + struct.pack('<iI', 1, 0)  # an encapsulation and a stamp
-READ_ALL = ('from lightglue_trt_ros.datasets.bag import open_recording\n'
+READ_ALL = ('from lightglue_trt_ros.datasets.recordings import open_recording\n'
             'for frame in open_recording(sys.argv[1]).frames():\n    print("read", len(frame.raw or frame.load().data))')
 
 

@@ -16,11 +16,12 @@ from support.image_recordings import image_folder
 
 from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_ros.core.cameras import Intrinsics, camera_info_topic
-from lightglue_trt_ros.datasets.bag import BagRecording, open_recording
+from lightglue_trt_ros.datasets.bag import BagRecording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.folder_recordings import FolderRecording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.datasets.poses import Trajectory, poses_from, quaternions_from_rotations
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.datasets.sequence import read_image
 from lightglue_trt_ros.utils.errors import BagError
 

@@ -21,9 +21,9 @@ from support.image_recordings import image_folder
 from support.transport_bags import bag
 
 from lightglue_trt_ros.datasets import bag_storage
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_readers import unpack_file
 from lightglue_trt_ros.datasets.bag_writer import write_bag
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.datasets.sequence import readable_frames
 from lightglue_trt_ros.utils.errors import BagError
 

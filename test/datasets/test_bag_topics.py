@@ -17,9 +17,10 @@ from lightglue_trt_ros.core.depth import depth_pixels
 from lightglue_trt_ros.core.drawing import draw_matches
 from lightglue_trt_ros.core.images import gray_of, stamp_of
 from lightglue_trt_ros.core.types import FrameMatches
-from lightglue_trt_ros.datasets.bag import depth_of, open_recording
 from lightglue_trt_ros.datasets.bag_topics import is_drawing
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.datasets.sequence import readable_frames
+from lightglue_trt_ros.datasets.stereo_and_depth import depth_of
 from lightglue_trt_ros.utils.errors import BagError
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')

@@ -11,10 +11,11 @@ import pytest
 from support.bags import IMAGE, database, serialised_images, storage_file, write_messages
 
 from lightglue_trt_ros.core.cameras import Intrinsics
-from lightglue_trt_ros.datasets.bag import BagRecording, open_recording
+from lightglue_trt_ros.datasets.bag import BagRecording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.datasets.poses import Trajectory
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.datasets.sequence import readable_frames
 from lightglue_trt_ros.utils.errors import BagError
 

@@ -13,9 +13,10 @@ import pytest
 from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_ros.core.cameras import camera_info_topic
 from lightglue_trt_ros.core.depth import depth_pixels
-from lightglue_trt_ros.datasets.bag import depth_of, open_recording, with_nearest
 from lightglue_trt_ros.datasets.bag_writer import write_bag
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.datasets.sequence import holds_depth
+from lightglue_trt_ros.datasets.stereo_and_depth import depth_of, with_nearest
 from lightglue_trt_ros.utils.errors import BagError
 
 pytest.importorskip('rosbags', reason='bags need the Python package rosbags')

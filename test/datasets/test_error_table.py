@@ -29,13 +29,14 @@ from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.drawing import draw_matches
 from lightglue_trt_ros.core.types import FrameMatches
 from lightglue_trt_ros.datasets import bag_storage
-from lightglue_trt_ros.datasets.bag import depth_of, open_recording, right_of, stereo_recording
 from lightglue_trt_ros.datasets.bag_writer import encode, write_bag
 from lightglue_trt_ros.datasets.calibration_files import check_size, load_baseline, load_camera_in_body, load_intrinsics
 from lightglue_trt_ros.datasets.calibration_pairs import load_pair
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
 from lightglue_trt_ros.datasets.poses import Trajectory
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.datasets.sequence import ImageRecord
+from lightglue_trt_ros.datasets.stereo_and_depth import depth_of, right_of, stereo_recording
 from lightglue_trt_ros.utils.errors import LightglueTrtError
 from lightglue_trt_ros.utils.limits import UNPACKED_VARIABLE
 

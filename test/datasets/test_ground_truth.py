@@ -16,7 +16,6 @@ from support.bags import IMAGE, TF, TRANSFORM, header, image, new, transform, wr
 from support.image_recordings import image_folder
 
 from lightglue_trt_ros.core.types import Float64
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.calibration_files import load_intrinsics
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
@@ -30,6 +29,7 @@ from lightglue_trt_ros.datasets.poses import (
     poses_from,
     quaternions_from_rotations,
 )
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.datasets.sequence import Recording
 from lightglue_trt_ros.utils.errors import BagError
 

@@ -11,11 +11,11 @@ import yaml
 
 from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_ros.core.types import Float64
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth, poses_at
 from lightglue_trt_ros.datasets.image_folders import EurocFolder, ImagesFolder, TumFolder
 from lightglue_trt_ros.datasets.kitti_folders import KittiFolder
 from lightglue_trt_ros.datasets.poses import poses_from
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.utils.errors import BagError
 
 COUNT = 6

@@ -10,10 +10,10 @@ import pytest
 
 from lightglue_trt_ros.core.cameras import StereoRig
 from lightglue_trt_ros.core.types import Float64
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.calibration_files import load_intrinsics
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.datasets.kitti_folders import KittiRawFolder
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.utils.errors import BagError
 
 COUNT = 4

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from support.image_recordings import image_folder
 
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.datasets.poses import poses_from, quaternions_from_rotations
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.utils.errors import BagError
 
 COUNT, SECOND = 4, 10**9

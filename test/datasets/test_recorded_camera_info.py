@@ -17,8 +17,9 @@ from support.image_recordings import pinhole
 from lightglue_trt_eval.options import EvaluationOptions
 from lightglue_trt_eval.predict.recorded_scene import open_scene
 from lightglue_trt_ros.core.cameras import Intrinsics, distortion_model
-from lightglue_trt_ros.datasets.bag import open_recording, stereo_recording
 from lightglue_trt_ros.datasets.calibration_files import load_intrinsics
+from lightglue_trt_ros.datasets.recordings import open_recording
+from lightglue_trt_ros.datasets.stereo_and_depth import stereo_recording
 from lightglue_trt_ros.utils.errors import BagError
 
 OTHER = np.array([[120.0, 0, 40], [0, 120, 30], [0, 0, 1]])

@@ -12,8 +12,9 @@ import pytest
 from support.image_recordings import image_folder, pinhole
 
 from lightglue_trt_eval.cli.make_bag import main as make_bag
-from lightglue_trt_ros.datasets.bag import open_recording, paired, right_of, stereo_recording
 from lightglue_trt_ros.datasets.calibration_files import load_camera_in_body
+from lightglue_trt_ros.datasets.recordings import open_recording
+from lightglue_trt_ros.datasets.stereo_and_depth import paired, right_of, stereo_recording
 from lightglue_trt_ros.utils.errors import BagError
 
 LEFT_IN_BODY = np.array([[0.0, -1, 0, 0.5], [1, 0, 0, 0.25], [0, 0, 1, -0.125], [0, 0, 0, 1]])

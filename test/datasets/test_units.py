@@ -27,8 +27,9 @@ from lightglue_trt_ros.cli.build_engines import main as build_engines
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.depth import DepthImage, depth_pixels, locate
 from lightglue_trt_ros.core.images import gray_of
-from lightglue_trt_ros.datasets.bag import depth_of, gray_images, open_recording
+from lightglue_trt_ros.datasets.recordings import gray_images, open_recording
 from lightglue_trt_ros.datasets.sequence import ImageRecord, read_image
+from lightglue_trt_ros.datasets.stereo_and_depth import depth_of
 from lightglue_trt_ros.datasets.units import bits_note, median_depth
 from lightglue_trt_ros.utils.errors import BagError
 

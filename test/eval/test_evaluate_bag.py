@@ -46,10 +46,10 @@ from lightglue_trt_eval.predict import methods
 from lightglue_trt_ros.core.cameras import Intrinsics
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.images import gray_of
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_storage import rosbags_modules
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.poses import Trajectory
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.datasets.sequence import IMAGE
 from lightglue_trt_ros.utils.errors import LightglueTrtError
 from lightglue_trt_ros.utils.files import own_output_folder

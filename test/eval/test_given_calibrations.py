@@ -18,7 +18,8 @@ from lightglue_trt_eval.options import OWN_RIGHT_IMAGES, EvaluationOptions
 from lightglue_trt_eval.predict.recorded_scene import named_pair, open_scene
 from lightglue_trt_eval.predict.scene import Scene
 from lightglue_trt_ros.core.cameras import Intrinsics, distortion_model
-from lightglue_trt_ros.datasets.bag import open_recording, stereo_recording
+from lightglue_trt_ros.datasets.recordings import open_recording
+from lightglue_trt_ros.datasets.stereo_and_depth import stereo_recording
 from lightglue_trt_ros.utils.errors import BagError
 
 D = [-0.28, 0.07, 0.001, -0.002]

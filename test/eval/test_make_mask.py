@@ -14,9 +14,9 @@ from support.image_recordings import image_folder
 
 from lightglue_trt_eval.cli.make_mask import main
 from lightglue_trt_ros.core.masks import load_mask
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.folder_recordings import FolderRecording
+from lightglue_trt_ros.datasets.recordings import open_recording
 
 HEIGHT, WIDTH, COUNT = 120, 160, 40
 

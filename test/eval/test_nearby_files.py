@@ -10,7 +10,7 @@ import pytest
 from support.image_recordings import image_folder
 
 from lightglue_trt_eval.predict.nearby_files import MOST_CAMERAS, MOST_OF_FOLDER, calibrations_near, ground_truths_near
-from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.recordings import open_recording
 
 COUNT, SIZE = 4, (72, 96)
 POSES = ''.join(f'{1 + k / 10} {k} 0 0 0 0 0 1\n' for k in range(COUNT))

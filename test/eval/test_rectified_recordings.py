@@ -17,8 +17,8 @@ from support.fleets import SMALL, make_flight
 
 from lightglue_trt_eval.cli.evaluate_bag import main
 from lightglue_trt_ros.core.cameras import Intrinsics
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
+from lightglue_trt_ros.datasets.recordings import open_recording
 
 pytestmark = [pytest.mark.slow, pytest.mark.networks]
 

@@ -14,7 +14,7 @@ from support.trajectories import pose, real_truth
 from lightglue_trt_eval.baselines import MatchedPoints, SiftMatcher
 from lightglue_trt_eval.score import pair_score as score
 from lightglue_trt_eval.score.pair_score import agreement, count_inliers, returning_share, score_pair
-from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.odometry.two_view import ESTIMATORS, pose_error_deg, relative_pose
 
 CAMERA = np.array([[500.0, 0, 320], [0, 500, 240], [0, 0, 1]])

@@ -274,8 +274,8 @@ def test_make_bag_writes_what_evaluate_bag_shows(sequence: Path, tmp_path: Path,
                                                   usage_error: Callable[..., str]) -> None:
     pytest.importorskip('rosbags', reason='bags need the Python package rosbags')
     from lightglue_trt_eval.cli.make_bag import main as make_bag
-    from lightglue_trt_ros.datasets.bag import open_recording
     from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
+    from lightglue_trt_ros.datasets.recordings import open_recording
     bag, again, stands = tmp_path / 'bag', tmp_path / 'again', tmp_path / 'stands'
     assert make_bag([str(sequence), str(bag), '--degrade', 'dots,border']) == 0
     assert 'every frame is degraded, border: A fisheye' in capfd.readouterr().out

@@ -26,8 +26,8 @@ from lightglue_trt_eval.predict.scene import SECOND, Scene, Timeline
 from lightglue_trt_eval.score.stereo_accuracy import StereoScore
 from lightglue_trt_ros.core.cameras import StereoRig, intrinsics_of
 from lightglue_trt_ros.core.images import gray_of
-from lightglue_trt_ros.datasets.bag import StereoRecording
 from lightglue_trt_ros.datasets.sequence import Frame, ImageRecord
+from lightglue_trt_ros.datasets.stereo_and_depth import StereoRecording
 
 K = np.array([[FOCAL, 0, SIZE[0] / 2], [0, FOCAL, SIZE[1] / 2], [0, 0, 1]])
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from lightglue_trt_eval.baselines import KltMatcher
 from lightglue_trt_eval.score.method_score import TrackLengths
-from lightglue_trt_ros.datasets.bag import open_recording
+from lightglue_trt_ros.datasets.recordings import open_recording
 
 
 def points(*columns):

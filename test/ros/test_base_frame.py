@@ -21,8 +21,8 @@ from support.ros_helpers import image_message
 from support.waiting import wait_for
 from test_odometry_node import UPRIGHT, Watcher, cloud_of, info
 
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.datasets.sequence import Recording
 from lightglue_trt_ros.ros import odometry_node
 from lightglue_trt_ros.ros.frames import FrameTree

@@ -26,8 +26,8 @@ from support.waiting import wait_for
 
 from lightglue_trt_eval.demo.flight import Flight
 from lightglue_trt_eval.score.trajectory import align_sim3, ate
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.odometry.sliding_window import MatchOdometry
 from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud
 from lightglue_trt_ros.ros.clouds import fill_cloud, layout_of, point_fields

@@ -32,8 +32,8 @@ from support.image_recordings import image_folder, pinhole
 from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_ros.cli.play_bag import main
 from lightglue_trt_ros.core.cameras import Intrinsics
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
+from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.ros.player import LATE_S, PREFETCH, PacketSource, Punctuality
 from lightglue_trt_ros.utils.processes import FASTDDS_CHOICES
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.poses import quaternions_from_rotations
+from lightglue_trt_ros.datasets.recordings import open_recording
 
 IMAGE, COMPRESSED, CAMERA_INFO = (f'sensor_msgs/msg/{name}' for name in ('Image', 'CompressedImage', 'CameraInfo'))
 TRANSFORM, TF = 'geometry_msgs/msg/TransformStamped', 'tf2_msgs/msg/TFMessage'

@@ -11,8 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from lightglue_trt_ros.core.types import Float64
-from lightglue_trt_ros.datasets.bag import open_recording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
+from lightglue_trt_ros.datasets.recordings import open_recording
 
 
 def pose(turn: ArrayLike, position: ArrayLike) -> Float64:

@@ -15,8 +15,8 @@ import yaml
 from numpy.typing import NDArray
 from PIL import Image
 
-from lightglue_trt_ros.datasets.bag import gray_images, open_recording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
+from lightglue_trt_ros.datasets.recordings import gray_images, open_recording
 
 WHY = 'which training/rendered alone needs, is not installed: pip install -e .[rendered]'
 trimesh = pytest.importorskip('trimesh', reason=f'trimesh, {WHY}')
