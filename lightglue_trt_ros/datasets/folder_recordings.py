@@ -97,7 +97,7 @@ class FolderRecording(Recording):
     def of_camera(self, recorded: Trajectory, camera_in_body: Float64 | None) -> Trajectory:
         """Poses of this camera from the poses in a ground truth file of this layout."""
         if camera_in_body is not None:
-            return recorded.of_camera(camera_in_body, 'moved into the camera as asked')
+            return recorded.of_camera(camera_in_body)
         if self.camera_in_body is not None:
             return recorded.of_camera(self.camera_in_body, f'moved into the camera by its calibration in {self.path}')
         return recorded.of_camera(None, "taken as the camera's own")

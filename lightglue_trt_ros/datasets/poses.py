@@ -16,6 +16,7 @@ _FAR_M = 10.0  # of a camera from a body: in most vehicles it is nearer, and mil
 FEW = 10  # poses that may have one rotation
 OPTICAL_IN_LINK = np.array([[0.0, 0, 1], [-1, 0, 0], [0, -1, 0]])  # x right, y down, z forward in x forward, y left, z up
 _ALIKE = 0.05  # of a rotation's entries
+AS_IT_IS = "taken as the camera's own (--camera-in-body says otherwise)"
 GRID = 2.0**-32  # of numbers in the poses that this package computes: a quarter of a nanometre
 
 
@@ -36,11 +37,12 @@ class Trajectory:
     def __len__(self) -> int:
         return len(self.stamps_ns)
 
-    def of_camera(self, camera_in_body: Float64 | None, how: str) -> Trajectory:
+    def of_camera(self, camera_in_body: Float64 | None, how: str = '') -> Trajectory:
         """The camera's poses where these are a body's: `camera_in_body` (4, 4) is body from camera; None leaves them as they are.
 
-        `how` is added to the source, and a distance that may be of millimetres.
+        `how` is added to the source, empty: whether they were moved; and a distance that may be of millimetres.
         """
+        how = how or (AS_IT_IS if camera_in_body is None else 'moved into the camera as asked')
         away_m = 0.0 if camera_in_body is None else float(np.linalg.norm(camera_in_body[:3, 3]))
         how += f', {away_m:.4g} m away: positions in the body are in metres' * (away_m > _FAR_M)
         poses = self.poses if camera_in_body is None else self.poses @ camera_in_body
