@@ -49,6 +49,7 @@ class Timeline:
     max_gap_s: float
     period_s: float = 0.0  # the usual time from one to the next; 0: unknown
     notes: list[str] = field(default_factory=list)  # what was left out, and where the sequence breaks
+    in_bursts: bool = False  # most stamps follow one another at once: they are not those of exposures
 
     @classmethod
     def of(cls, frames: Iterable[Frame], max_gap_s: float) -> Timeline:
@@ -76,18 +77,19 @@ class Timeline:
         gap = max(max_gap_s, GAP_PERIODS * period)
         long = steps > gap
         mean = float(np.mean(steps[~back & ~long])) if (~back & ~long).any() else 0.0
+        in_bursts = period < BURST * mean
         counts = {f'frames that repeat the stamp before them, and are left out: {len(still)}': len(still),
                   f'frames out of order by less than {max_gap_s:.3g} s, which are left out: {len(late)}': len(late),
                   f'frames out of order, as stamps step back, and the sequence starts anew there: {back.sum()}': back.sum(),
                   f'gaps longer than {gap:.3g} s, after which the sequence starts anew: {long.sum()}': long.sum(),
                   f'stamps come in bursts: most frames are {1e3 * period:.2g} ms after the one before, and {1e3 * mean:.3g} ms in '
                   'the mean. They are of the arrival instead of the exposure, or several cameras share the topic: true motions '
-                  'between such stamps are wrong': period < BURST * mean,
+                  'between such stamps are wrong': in_bursts,
                   f'the images are {period:.3g} s apart by their stamps: if that is wrong, check the unit, which is seconds in '
                   'timestamps.txt, times.txt and rgb.txt, nanoseconds in data.csv':
                       period > 0 and not PERIODS_S[0] <= period <= PERIODS_S[1]}
         segments = np.concatenate([[0], np.cumsum(back | long)])
-        return cls(numbers, stamps, segments, gap, period, [text for text, count in counts.items() if count])
+        return cls(numbers, stamps, segments, gap, period, [text for text, count in counts.items() if count], in_bursts)
 
     def __len__(self) -> int:
         return len(self.stamps_ns)

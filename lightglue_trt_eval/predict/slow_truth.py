@@ -35,7 +35,7 @@ def doubt_of_slow_truth(truth: Trajectory, poses: Float64, timeline: Timeline) -
     if changes is not None:
         known = Trajectory(known.stamps_ns[changes.rows], known.poses[changes.rows])
     period = usual_period(known.stamps_ns.tolist())
-    if len(known) < LEAST_POSES + 4 or step is None or not timeline.period_s:
+    if len(known) < LEAST_POSES + 4 or step is None or not timeline.period_s or timeline.in_bursts:
         return ''
     off, far_off = (_left_out(known, count, period) for count in (1, 2))
     if off is None or far_off is None:

@@ -261,6 +261,7 @@ def test_no_pair_spans_a_gap() -> None:
 def test_stamps_of_arrival_in_bursts_are_named() -> None:
     stamps = [k // 4 * 4 * SECOND // 10 + k % 4 * SECOND // 500 for k in range(40)]
     burst = Timeline.of([Frame(stamp, 0, lambda: None, number=k) for k, stamp in enumerate(stamps)], 1.0)
+    assert burst.in_bursts
     assert [note[:69] for note in burst.notes] == ['stamps come in bursts: most frames are 2 ms after the one before, and']
 
 

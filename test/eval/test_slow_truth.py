@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -45,6 +46,8 @@ def test_slow_truth_is_named_where_it_is_off(motion: Callable[[Float64], Float64
     line = doubt_of_slow_truth(truth, poses_at(truth, stamps, 1.0), timeline)
     assert line.startswith('the ground truth has 5 poses a second, the images come 30 times: ' * is_named)
     assert bool(line) == is_named
+    bursts = replace(timeline, in_bursts=True)
+    assert not doubt_of_slow_truth(truth, poses_at(truth, stamps, 1.0), bursts), 'the stamps are to blame'
 
 
 def waved(seconds: Float64) -> Float64:
