@@ -158,7 +158,8 @@ def test_other_axes_are_named_where_a_wide_rotation_contradicts_them() -> None:
 
 @pytest.mark.parametrize('late_s', [0.0, 0.4])
 def test_report_has_a_note_where_the_clock_of_a_ground_truth_is_late(evaluated: Any, tmp_path: Path, late_s: float) -> None:
-    report = evaluated(bag_of_a_wall(tmp_path / 'bag', round(late_s * SECOND)), '--baselines', 'klt', '--strides', '1', '--estimator', 'ml').report
+    bag = bag_of_a_wall(tmp_path / 'bag', round(late_s * SECOND))
+    report = evaluated(bag, '--baselines', 'klt', '--strides', '1', '--estimator', 'ml').report
     notes = [note for note in report['notes'] if 'does not rotate as the images do' in note]
     assert [re.sub('0.(38|39|41|42) s', '0.40 s', re.sub(r'.*and only by [0-9.]+ ', '', note)) for note in notes] == (
         ['if its stamps are about 0.40 s too late: correct its clock'] if late_s else [])
