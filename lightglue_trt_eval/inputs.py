@@ -15,7 +15,7 @@ from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.geometry import Size, fitting_size, unit_of
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.masks import Mask, load_mask
-from lightglue_trt_ros.datasets.bag import BagRecording
+from lightglue_trt_ros.datasets.bag_recording import BagRecording
 from lightglue_trt_ros.datasets.calibration_files import check_size
 from lightglue_trt_ros.datasets.sequence import Frame, Recording, readable_frames
 from lightglue_trt_ros.datasets.stereo_and_depth import StereoRecording, depth_of, stereo_recording

@@ -26,7 +26,7 @@ from sensor_msgs.msg import PointCloud2
 from lightglue_trt_ros.core.cameras import camera_info_topic, without_transport
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.types import FrameMatches
-from lightglue_trt_ros.datasets.bag import BagRecording
+from lightglue_trt_ros.datasets.bag_recording import BagRecording
 from lightglue_trt_ros.datasets.recordings import open_recording
 from lightglue_trt_ros.datasets.sequence import COMPRESSED_DEPTH
 from lightglue_trt_ros.ros.cloud_reader import matches_from_cloud

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from lightglue_trt_ros.core.cameras import camera_info_topic, without_transport
 from lightglue_trt_ros.core.images import gray_of
-from lightglue_trt_ros.datasets.bag import BagRecording
+from lightglue_trt_ros.datasets.bag_recording import BagRecording
 from lightglue_trt_ros.datasets.bag_writer import COMPRESSIONS, STORAGES, VERSIONS, write_bag
 from lightglue_trt_ros.datasets.folder_recordings import FolderRecording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth

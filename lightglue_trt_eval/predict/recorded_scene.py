@@ -14,7 +14,7 @@ from lightglue_trt_ros.core.cameras import Intrinsics, distortion_model, intrins
 from lightglue_trt_ros.core.config import MatcherConfig
 from lightglue_trt_ros.core.images import gray_of
 from lightglue_trt_ros.core.types import Float64
-from lightglue_trt_ros.datasets.bag import BagRecording
+from lightglue_trt_ros.datasets.bag_recording import BagRecording
 from lightglue_trt_ros.datasets.bag_storage import deserialize
 from lightglue_trt_ros.datasets.calibration_choices import doubt_of_size
 from lightglue_trt_ros.datasets.calibration_files import check_size, load_camera_in_body, load_intrinsics

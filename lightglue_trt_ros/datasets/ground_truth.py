@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 from ..core.timing import usual_period
 from ..core.types import Float64
 from ..utils.errors import BagError
-from .bag import BagRecording
 from .bag_parts import ENDINGS, is_bag
+from .bag_recording import BagRecording
 from .folder_recordings import FolderRecording
 from .image_folders import euroc_ground_truth
 from .pose_files import KINDS, axes_by_name, kind_of, read_arkitscenes, read_kitti, read_quaternions

@@ -13,8 +13,8 @@ import numpy as np
 from ..core.images import stamp_of
 from ..core.types import Float64
 from ..utils.errors import BagError
-from .bag import BagRecording
 from .bag_readers import unpacked
+from .bag_recording import BagRecording
 from .bag_storage import deserialize
 from .poses import Poses, are_on_grid, poses_from
 from .sequence import Topic

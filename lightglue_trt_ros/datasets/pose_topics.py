@@ -13,7 +13,7 @@ import numpy as np
 from ..core.cameras import same_frame
 from ..core.types import Float64
 from ..utils.errors import BagError
-from .bag import BagRecording
+from .bag_recording import BagRecording
 from .bag_storage import deserialize
 from .own_odometry import PATH, TF, Origin, OwnOdometry
 from .poses import AS_IT_IS, Poses, Trajectory, are_on_grid, are_positions, optical_frame

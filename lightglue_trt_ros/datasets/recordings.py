@@ -10,8 +10,8 @@ from pathlib import Path
 from ..core.images import gray_of
 from ..core.types import UInt8
 from ..utils.errors import BagError, first_of
-from .bag import BagRecording
 from .bag_parts import ENDINGS, ROS1_ADVICE, ZSTD, bag_files, is_bag
+from .bag_recording import BagRecording
 from .bag_storage import Storage
 from .folder_recordings import SUFFIXES as IMAGE_SUFFIXES
 from .folder_recordings import files_in, is_hidden, natural

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from ..core.cameras import Intrinsics, StereoRig
 from ..core.timing import usual_period
 from ..utils.errors import BagError, naming
-from .bag import BagRecording
+from .bag_recording import BagRecording
 from .sequence import Frame, Recording
 
 SKEW_NS = 5_000_000  # between the stamps of a stereo pair

@@ -30,7 +30,7 @@ from std_msgs.msg import Header
 from ..core.cameras import camera_info_topic, without_transport
 from ..core.images import eight_bits, gray_from_image
 from ..core.types import UInt8
-from ..datasets.bag import BagRecording
+from ..datasets.bag_recording import BagRecording
 from ..datasets.bag_writer import COMPRESSIONS, compressed_format, encode
 from ..datasets.recordings import open_recording
 from ..datasets.sequence import DEPTH_TOPIC, RIGHT_TOPIC, Frame, ImageRecord, Recording

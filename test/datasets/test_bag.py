@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import cv2
@@ -16,7 +17,7 @@ from support.image_recordings import image_folder
 
 from lightglue_trt_eval.cli.make_bag import main as make_bag
 from lightglue_trt_ros.core.cameras import Intrinsics, camera_info_topic
-from lightglue_trt_ros.datasets.bag import BagRecording
+from lightglue_trt_ros.datasets.bag_recording import BagRecording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.folder_recordings import FolderRecording
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
@@ -387,3 +388,9 @@ def test_make_bag(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert make_bag([str(seq), str(out), '--force']) == 1
     assert '9.png' in capsys.readouterr().err
     assert len(list(open_recording(out).frames())) == 3
+
+
+@pytest.mark.parametrize('name', ['BagRecording', 'StereoRecording', 'depth_of', 'gray_images', 'open_recording', 'paired',
+                                  'right_of', 'stereo_recording', 'with_nearest'])
+def test_names_that_scripts_import_from_bag_stay_there(name: str) -> None:
+    assert callable(getattr(import_module('lightglue_trt_ros.datasets.bag'), name))

@@ -11,7 +11,7 @@ import pytest
 from support.bags import IMAGE, database, serialised_images, storage_file, write_messages
 
 from lightglue_trt_ros.core.cameras import Intrinsics
-from lightglue_trt_ros.datasets.bag import BagRecording
+from lightglue_trt_ros.datasets.bag_recording import BagRecording
 from lightglue_trt_ros.datasets.bag_writer import write_bag
 from lightglue_trt_ros.datasets.ground_truth import load_ground_truth
 from lightglue_trt_ros.datasets.poses import Trajectory
