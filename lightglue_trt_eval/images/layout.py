@@ -13,6 +13,30 @@ NEXT, UNLIKE = 1.5, 0.5  # differences of the outer columns, over those of neigh
 WIDE = 1.9  # width over height of two views side by side
 SIDE, ROW_PX = 320, 3.0  # pixels of the longer side of views that are compared, and how far a point may be above the other one
 LEAST, MOST = 30, 0.7  # points that both views have, and the share of them in one row
+LOOKED_AT = 50  # images: a camera sends all in one layout
+
+
+class Layout:
+    """How a camera sends its images, by the first ones."""
+
+    def __init__(self) -> None:
+        self._seen = self._panoramas = self._pairs = 0
+
+    def add(self, image: UInt8) -> None:
+        """The next gray image (H, W)."""
+        if self._seen < LOOKED_AT:
+            self._seen += 1
+            self._panoramas += is_panorama(image)
+            self._pairs += is_pair(image)
+
+    @property
+    def doubts(self) -> list[str]:
+        """Lines for people, where most images are no single view."""
+        kinds = {'panoramas of 360 degrees, whose right edge goes on at the left: no calibration of a lens describes them, and '
+                 'poses are wrong. Cut them into views of at most 90 degrees': self._panoramas,
+                 'two views of one scene, as of a stereo camera that sends both in one image: cut them into left and right images':
+                     self._pairs}
+        return [f'{count} of the first {self._seen} images are {kind}' for kind, count in kinds.items() if 2 * count > self._seen]
 
 
 def is_panorama(image: UInt8) -> bool:

@@ -24,7 +24,7 @@ from lightglue_trt_ros.utils.console import progress
 from lightglue_trt_ros.utils.errors import EngineError
 
 from ..images.interlacing import is_interlaced
-from ..images.layout import is_pair, is_panorama
+from ..images.layout import Layout
 from ..images.moving_frames import Alternation, Exposures, small_of
 from .frames import Frames, ShownDepth, ShownFrame
 from .methods import Alone, Method, by_networks, open_methods
@@ -93,7 +93,7 @@ def predict_together(methods: Sequence[Method], frames: Frames, strides: Sequenc
 def _match(methods: Sequence[Method], frames: Frames, strides: Sequence[int], kept: Predictions, advance: Callable[[int], None],
            first: bool) -> None:
     """Every method on every frame: ours in this thread, each baseline in another one meanwhile."""
-    standing, depth_before, untextured, interlaced, panoramas, doubles = None, None, 0, 0, 0, 0
+    standing, depth_before, untextured, interlaced, layout = None, None, 0, 0, Layout()
     metric = frames.depths is not None or frames.stereo is not None
     backward = {second for _, second in frames.scene.timeline.pairs(min(BACKWARD_PAIRS, frames.sampled))}
     runs = [_MethodRun(method, strides, frames) for method in methods]
@@ -113,8 +113,7 @@ def _match(methods: Sequence[Method], frames: Frames, strides: Sequence[int], ke
             standing = _more(standing, predictions[0])
             untextured += texture_of(shown.image) < TEXTURE
             interlaced += is_interlaced(shown.image)
-            panoramas += is_panorama(shown.image)
-            doubles += is_pair(shown.image)
+            layout.add(shown.image)
             for file, each in zip(files, predictions, strict=True):
                 keep(each if metric else each.without_published(), file)
             depth_before = shown.depth
@@ -123,12 +122,8 @@ def _match(methods: Sequence[Method], frames: Frames, strides: Sequence[int], ke
     if first and untextured > kept.covered / 10:
         frames.on_note(f'{untextured} of {kept.covered} images are black, white or without texture: check the lens cap, the '
                        'exposure, and whether the camera needs --image-bits')
-    if first and panoramas > kept.covered / 2:
-        frames.on_note(f'{panoramas} of {kept.covered} images are panoramas of 360 degrees, whose right edge goes on at the left: '
-                       'no calibration of a lens describes them, and poses are wrong. Cut them into views of at most 90 degrees')
-    if first and doubles > kept.covered / 2:
-        frames.on_note(f'{doubles} of {kept.covered} images have two views of one scene, as of a stereo camera that sends both in '
-                       'one image: cut them into left and right images')
+    for doubt in layout.doubts if first else ():
+        frames.on_note(doubt)
     if first and interlaced > kept.covered / 10:
         frames.on_note(f'{interlaced} of {kept.covered} images are interlaced, rows of two moments: no motion fits their matches; '
                        'record progressive video, or keep every second row')

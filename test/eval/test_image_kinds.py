@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from support.networks import photo
 
-from lightglue_trt_eval.images.layout import is_pair, is_panorama
+from lightglue_trt_eval.images.layout import Layout, is_pair, is_panorama
 from lightglue_trt_eval.images.moving_frames import Exposures
 
 
@@ -25,6 +25,15 @@ def test_two_views_of_one_scene_are_told_from_one() -> None:
     left, right = wide[:, :320], wide[:, 12:332]
     assert is_pair(np.hstack([left, right]))
     assert is_pair(np.vstack([left, right]))
+    layout = Layout()
+    for image in [np.hstack([left, right])] * 60:
+        layout.add(image)
+    assert layout.doubts[0].startswith('50 of the first 50 images are two views of one scene')
+    assert len(layout.doubts) == 1
+    layout = Layout()
+    for image in [np.hstack([left, right]), wide] * 2:
+        layout.add(image)
+    assert not layout.doubts, 'half are not most'
     assert not any(is_pair(each) for each in (wide, photo('coffee', 240, 480), photo('coffee', 480, 240),
                                               np.hstack([left, right[::-1]]), np.zeros((240, 640), np.uint8)))
 
